@@ -1,0 +1,263 @@
+//! `cdkd-read-assembly`: opens the assembly, validates it, selects the stacks, orders them and lays out the run.
+//!
+//! Everything that can be known wrong about the input is told here, before anything is touched. What later steps need
+//! lies in the runs bucket under `runs/{name}/`: `run.json` and the templates.
+
+use cdkd_aws::edge::Invocation;
+use cdkd_aws::stack::Run;
+use cdkd_core::assembly::input::{DeployInput, Location, Parameters};
+use cdkd_core::assembly::source::assembly_not_found;
+use cdkd_core::assembly::zip::{TAIL, ZipIndex, inflate, locate_end, read_directory};
+use cdkd_core::assembly::{Opening, Request, SelectedStack, Selection};
+use cdkd_core::name::RecordKey;
+use cdkd_core::plan;
+use cdkd_core::template::{self, Template};
+use cdkd_core::{Code, Error, Result};
+use futures::stream::{self, StreamExt, TryStreamExt};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// How many requests are under way at once.
+const IN_FLIGHT: usize = 32;
+
+#[derive(Deserialize)]
+struct Event {
+    execution: String,
+    name: String,
+    input: Value,
+}
+
+/// `{execution, name, input}` → `{run, levels: [[{stack, region, needs: [id]}]], notices, warnings}`
+pub async fn handle(event: Value, invocation: Invocation) -> Result<Value> {
+    let event: Event = serde_json::from_value(event)
+        .map_err(|error| Error::new(Code::InvalidInput, format!("the payload of read-assembly: {error}")))?;
+    let input = DeployInput::parse(&event.input)?;
+    if input.options.publish_only {
+        return Err(Error::new(
+            Code::InvalidInput,
+            "`options.publishOnly` needs assets, which this release does not publish",
+        )
+        .hint("leave it out"));
+    }
+    let request = Request {
+        stacks: input.stacks.clone(),
+        exclusively: input.options.exclusively,
+        region: input.region.clone().unwrap_or_else(|| invocation.settings.region.clone()),
+        account: invocation.settings.account.clone(),
+        parameters: input.parameters.clone(),
+    };
+    let source = Source::open(&invocation, &input.assembly).await?;
+    let mut selection = source.select(request).await?;
+    input.parameters.check(&selection)?;
+    skip_empty(&invocation, &mut selection).await?;
+
+    let run = Run {
+        execution: event.execution,
+        name: event.name,
+        operation: "deploy".to_owned(),
+        dry_run: input.options.dry_run,
+    };
+    let templates = check(&selection, &input.parameters)?;
+    lay_out(&invocation, &run, &input, &selection, templates).await?;
+    // The first 20 of each: the rest is in `run.json` (rule F8).
+    let first = |list: &[String]| list.iter().take(20).cloned().collect::<Vec<_>>();
+    Ok(json!({
+        "run": run,
+        "levels": levels(&selection),
+        "notices": first(&selection.notices),
+        "warnings": first(&selection.warnings),
+    }))
+}
+
+/// `[[{stack, region, needs: [id]}]]`, producers first.
+fn levels(selection: &Selection) -> Value {
+    let id = |key: &RecordKey| format!("{}/{}", key.stack, key.region);
+    let stack = |stack: &SelectedStack| {
+        let needs: Vec<String> = stack.dependencies.iter().map(id).collect();
+        json!({ "stack": stack.name.as_str(), "region": stack.region.as_str(), "needs": needs })
+    };
+    let levels = selection.levels();
+    levels.iter().map(|level| level.iter().copied().map(stack).collect::<Value>()).collect()
+}
+
+/// Writes `run.json` and the templates, one for each stack in their order.
+async fn lay_out(
+    invocation: &Invocation,
+    run: &Run,
+    input: &DeployInput,
+    selection: &Selection,
+    templates: Vec<Value>,
+) -> Result<()> {
+    let place =
+        |stack: &SelectedStack| run.document(&format!("templates/{}/{}.json", stack.region, stack.name));
+    let writes = selection.stacks.iter().zip(&templates).map(|(stack, template)| {
+        let place = place(stack);
+        async move { invocation.write_run(&place, template).await }
+    });
+    stream::iter(writes).buffer_unordered(IN_FLIGHT).try_collect::<()>().await?;
+    let stack = |stack: &SelectedStack| {
+        json!({
+            "stack": stack.name.as_str(),
+            "region": stack.region.as_str(),
+            "template": place(stack),
+            "parameters": { "run": input.parameters.of(stack.names()), "manifest": stack.parameters },
+            "tags": stack.tags,
+            "terminationProtection": stack.termination_protection,
+            "notificationArns": stack.notification_arns,
+        })
+    };
+    let document = json!({
+        "run": run,
+        "rollback": input.options.rollback,
+        "lockWaitSeconds": input.options.lock_wait_seconds,
+        "stacks": selection.stacks.iter().map(stack).collect::<Vec<_>>(),
+        "levels": levels(selection),
+        "notices": selection.notices,
+        "warnings": selection.warnings,
+    });
+    invocation.write_run(&run.document("run.json"), &document).await
+}
+
+/// Leaves out stacks without resources (rule T16); one that is on record is refused with the way to destroy it.
+async fn skip_empty(invocation: &Invocation, selection: &mut Selection) -> Result<()> {
+    for stack in &selection.stacks {
+        let Some(notice) = stack.skipped() else { continue };
+        if invocation.read_record(&stack.key()).await?.is_some() {
+            return Err(Error::new(
+                Code::InvalidTemplate,
+                format!("the template of stack `{}` has no resources, but the stack is deployed", stack.name),
+            )
+            .hint(format!("to remove it, start `cdkd-destroy` with {{\"stacks\": [\"{}\"]}}", stack.name)));
+        }
+        selection.notices.push(notice);
+    }
+    selection.leave_out(|stack| stack.skipped().is_some())
+}
+
+/// Checks all stacks, and gives their templates as they are to be laid out: nothing is written before all are known to
+/// be right.
+fn check(selection: &Selection, parameters: &Parameters) -> Result<Vec<Value>> {
+    let (mut templates, mut errors) = (Vec::new(), Vec::new());
+    for stack in &selection.stacks {
+        match stack.check_assets().and_then(|()| check_template(stack, parameters)) {
+            Ok(template) => templates.push(template),
+            Err(error) => errors.push(error),
+        }
+    }
+    Error::all(errors)?;
+    Ok(templates)
+}
+
+/// Checks what can be checked without the record, and gives the template as it is to be laid out. A secret in plain
+/// text is refused before it is written anywhere (rule S17).
+fn check_template(stack: &SelectedStack, parameters: &Parameters) -> Result<Value> {
+    let template = Template::parse(&stack.template, stack.name.as_str())?;
+    match template::bind(&template, &stack.sources(parameters)) {
+        Ok(parameters) => {
+            let pseudo = stack.pseudo();
+            let conditions = template::conditions(&template, &parameters, &pseudo)?;
+            template::check(&template, &parameters, &conditions, &pseudo)?;
+            plan::check_types(&stack.key(), &template, &conditions)?;
+        }
+        // The record may know the value.
+        Err(error) if only_missing(&error) => {}
+        Err(error) => return Err(error),
+    }
+    serde_json::from_slice(&stack.template).map_err(|_| {
+        Error::new(Code::InvalidTemplate, format!("the template of stack `{}` is not JSON", stack.name))
+    })
+}
+
+fn only_missing(error: &Error) -> bool {
+    let missing = Code::MissingParameter.name();
+    error.code() == Code::MissingParameter
+        && error
+            .details()
+            .get("errors")
+            .and_then(Value::as_array)
+            .is_none_or(|all| all.iter().all(|one| one["code"] == missing))
+}
+
+/// An assembly in S3.
+struct Source<'a> {
+    invocation: &'a Invocation,
+    location: &'a Location,
+    /// The directory of a zip.
+    index: Option<ZipIndex>,
+}
+
+impl<'a> Source<'a> {
+    async fn open(invocation: &'a Invocation, location: &'a Location) -> Result<Self> {
+        let Location::Zip { bucket, key } = location else {
+            return Ok(Self { invocation, location, index: None });
+        };
+        let store = &invocation.aws.store;
+        let missing = || assembly_not_found(&location.to_string());
+        let size = store
+            .size(bucket, key)
+            .await
+            .map_err(|error| unreadable(location, error))?
+            .ok_or_else(missing)?;
+        let offset = size.saturating_sub(TAIL);
+        let mut tail = store.range(bucket, key, offset, TAIL.min(size)).await?.ok_or_else(missing)?;
+        let directory = locate_end(&tail, size)?;
+        if !directory.within(tail.len() as u64) {
+            tail = store.range(bucket, key, directory.offset, directory.len).await?.ok_or_else(missing)?;
+        }
+        Ok(Self { invocation, location, index: Some(read_directory(&tail, size)?) })
+    }
+
+    async fn select(&self, request: Request) -> Result<Selection> {
+        let mut opening = Opening::new(request);
+        let mut first = true;
+        loop {
+            let needed = opening.need();
+            if needed.is_empty() {
+                return opening.finish();
+            }
+            let reads = needed.iter().map(|path| self.document(path));
+            let documents: Vec<_> = stream::iter(reads).buffered(IN_FLIGHT).try_collect().await?;
+            for (path, document) in needed.iter().zip(documents) {
+                // Nothing at all below a prefix is a wrong address rather than an assembly without manifest.
+                if first && document.is_none() && self.is_nothing().await? {
+                    return Err(assembly_not_found(&self.location.to_string()));
+                }
+                opening.supply(path, document)?;
+            }
+            first = false;
+        }
+    }
+
+    async fn document(&self, path: &str) -> Result<Option<Vec<u8>>> {
+        let store = &self.invocation.aws.store;
+        match (self.location, &self.index) {
+            (Location::Zip { bucket, key }, Some(index)) => {
+                let Some(entry) = index.document(path)? else { return Ok(None) };
+                let (offset, length) = index.entry_range(entry);
+                let bytes = store.range(bucket, key, offset, length).await?;
+                bytes.map(|bytes| inflate(entry, &bytes)).transpose()
+            }
+            (Location::Prefix { bucket, prefix }, _) => {
+                let place = format!("{prefix}{path}");
+                let object =
+                    store.get(bucket, &place).await.map_err(|error| unreadable(self.location, error))?;
+                Ok(object.map(|object| object.body))
+            }
+            (Location::Zip { .. }, None) => Ok(None),
+        }
+    }
+
+    async fn is_nothing(&self) -> Result<bool> {
+        let Location::Prefix { bucket, prefix } = self.location else { return Ok(false) };
+        Ok(self.invocation.aws.store.list(bucket, prefix).await?.is_empty())
+    }
+}
+
+/// No bucket, or no right to read it: for the user both are a wrong address.
+fn unreadable(location: &Location, error: Error) -> Error {
+    if matches!(error.code(), Code::BucketUnavailable | Code::AccessDenied) {
+        let why = error.message().to_owned();
+        return assembly_not_found(&location.to_string()).detail("why", why);
+    }
+    error
+}

@@ -1,0 +1,179 @@
+//! What a run laid out in the runs bucket for its later steps.
+
+use cdkd_core::name::RecordKey;
+use cdkd_core::plan::Plan;
+use cdkd_core::state::Record;
+use cdkd_core::template::{self, Bound, ParameterSources, Pseudo, Template};
+use cdkd_core::{Code, Error, Result};
+use indexmap::IndexMap;
+use serde_json::{Map, Value};
+
+use crate::edge::Invocation;
+use crate::stack::Run;
+
+/// `run.json`: the options of the run and what the assembly says of its stacks.
+pub struct RunDocument {
+    document: Value,
+}
+
+/// One stack of a run: its template, and what it is evaluated with.
+pub struct StackInputs {
+    pub template: Template,
+    /// As laid out, for the copy that is kept beside the record.
+    pub template_document: Value,
+    pub tags: Map<String, Value>,
+    pub termination_protection: bool,
+    pub notification_arns: Vec<String>,
+    parameters: Value,
+}
+
+impl RunDocument {
+    pub async fn load(invocation: &Invocation, run: &Run) -> Result<Self> {
+        Ok(Self { document: invocation.read_run(&run.document("run.json")).await? })
+    }
+
+    /// Whether it was laid out by this very execution: one of the other state machine may have had the same name.
+    pub fn is_of(&self, run: &Run) -> bool {
+        self.document["run"]["execution"] == run.execution.as_str()
+    }
+
+    /// Whether a failed apply is rolled back.
+    pub fn rollback(&self) -> bool {
+        self.document["rollback"].as_bool().unwrap_or(true)
+    }
+
+    /// How long a `begin` waits for another run's lock, seconds.
+    pub fn lock_wait(&self) -> u64 {
+        self.document["lockWaitSeconds"].as_u64().unwrap_or(0)
+    }
+
+    /// Logical ids that a destroy keeps.
+    pub fn retain(&self) -> Vec<String> {
+        strings(&self.document["retain"])
+    }
+
+    pub fn notices(&self) -> Vec<String> {
+        strings(&self.document["notices"])
+    }
+
+    pub fn warnings(&self) -> Vec<String> {
+        strings(&self.document["warnings"])
+    }
+
+    /// The stacks of the run.
+    pub fn stacks(&self) -> Result<Vec<RecordKey>> {
+        let list = self.document["stacks"].as_array().map(Vec::as_slice).unwrap_or_default();
+        list.iter()
+            .map(|stack| {
+                RecordKey::parse(
+                    stack["stack"].as_str().unwrap_or_default(),
+                    stack["region"].as_str().unwrap_or_default(),
+                )
+            })
+            .collect()
+    }
+
+    /// Reads the template of one of the run's stacks.
+    pub async fn inputs(&self, invocation: &Invocation, key: &RecordKey) -> Result<StackInputs> {
+        let missing =
+            || Error::new(Code::InvalidState, format!("the run's document says nothing of the stack {key}"));
+        let list = self.document["stacks"].as_array().ok_or_else(missing)?;
+        let entry = list
+            .iter()
+            .find(|stack| {
+                stack["stack"].as_str() == Some(key.stack.as_str())
+                    && stack["region"].as_str() == Some(key.region.as_str())
+            })
+            .ok_or_else(missing)?;
+        let template_document = invocation.read_run(entry["template"].as_str().ok_or_else(missing)?).await?;
+        let bytes = serde_json::to_vec(&template_document).unwrap_or_default();
+        Ok(StackInputs {
+            template: Template::parse(&bytes, key.stack.as_str())?,
+            template_document,
+            tags: entry["tags"].as_object().cloned().unwrap_or_default(),
+            termination_protection: entry["terminationProtection"].as_bool().unwrap_or(false),
+            notification_arns: strings(&entry["notificationArns"]),
+            parameters: entry["parameters"].clone(),
+        })
+    }
+}
+
+impl StackInputs {
+    /// Binds the parameters: run, manifest, record, default (rule T15).
+    pub fn bind(&self, record: &Record) -> Result<Bound> {
+        let map = |value: &Value| -> IndexMap<String, Value> {
+            value
+                .as_object()
+                .into_iter()
+                .flatten()
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .collect()
+        };
+        let previous = record.deploy().map(|deploy| Value::Object(deploy.parameters)).unwrap_or_default();
+        template::bind(
+            &self.template,
+            &ParameterSources {
+                run: map(&self.parameters["run"]),
+                manifest: map(&self.parameters["manifest"]),
+                previous: map(&previous),
+                ..ParameterSources::default()
+            },
+        )
+    }
+
+    /// The pseudo parameters of the stack.
+    pub fn pseudo(&self, invocation: &Invocation, key: &RecordKey, stack_id: &str) -> Pseudo {
+        let partition = key.region.partition();
+        Pseudo {
+            account: invocation.settings.account.to_string(),
+            region: key.region.to_string(),
+            partition: partition.name.to_owned(),
+            url_suffix: partition.url_suffix.to_owned(),
+            // A nested stack's record is `Parent~Child`; `~` is not legal in resource names (rule T11).
+            stack_name: key.stack.as_str().replace('~', "-"),
+            stack_id: stack_id.to_owned(),
+            notification_arns: self.notification_arns.clone(),
+        }
+    }
+}
+
+/// Reads the plan that `resolve` laid out.
+pub async fn load_plan(invocation: &Invocation, run: &Run, key: &RecordKey) -> Result<Plan> {
+    Plan::from_document(&invocation.read_run(&run.stack_document(key, "plan.json")).await?)
+}
+
+/// `AWS::StackId`: the form of CloudFormation's, with a random UUID (rule T11).
+pub fn new_stack_id(invocation: &Invocation, key: &RecordKey) -> Result<String> {
+    let mut bytes = crate::settings::random()?;
+    // Version 4, variant 1 (RFC 9562).
+    bytes[6] = (bytes[6] & 0x0f) | 0x40;
+    bytes[8] = (bytes[8] & 0x3f) | 0x80;
+    Ok(stack_id(invocation, key, &bytes))
+}
+
+/// What stands for the id of a stack that has none yet, in checks and dry runs: of the right form, since templates take
+/// it apart.
+pub fn placeholder_stack_id(invocation: &Invocation, key: &RecordKey) -> String {
+    stack_id(invocation, key, &[0; 16])
+}
+
+fn stack_id(invocation: &Invocation, key: &RecordKey, bytes: &[u8; 16]) -> String {
+    let hex: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let group = |range: std::ops::Range<usize>| hex.get(range).map(<[String]>::concat).unwrap_or_default();
+    format!(
+        "arn:{}:cloudformation:{}:{}:stack/{}/{}-{}-{}-{}-{}",
+        key.region.partition().name,
+        key.region,
+        invocation.settings.account,
+        key.stack.as_str().replace('~', "-"),
+        group(0..4),
+        group(4..6),
+        group(6..8),
+        group(8..10),
+        group(10..16),
+    )
+}
+
+fn strings(list: &Value) -> Vec<String> {
+    list.as_array().into_iter().flatten().filter_map(|item| item.as_str().map(str::to_owned)).collect()
+}

@@ -1,0 +1,3 @@
+//! Secrets: how a template spells one.
+
+pub mod token;
