@@ -7,27 +7,29 @@ use cdkd_core::name::LogicalId;
 use cdkd_core::plan::{self, Engine as Carrier, Recorded, Verdict};
 use cdkd_core::protocol::journal::{Change, Operation};
 use cdkd_core::schema::{self, NameSeed, Part, TypeSchema};
+use cdkd_core::state::tree::{NESTED, is_unfinished, parts};
 use cdkd_core::state::{PendingDelete, Row};
-use cdkd_core::template::{self, Bound, DeletionPolicy, Pseudo, Resource, Scope, Template};
+use cdkd_core::template::{DeletionPolicy, Known, Resource, Stack, Tree};
+use cdkd_core::value::{Node, Reason};
 use cdkd_core::{Code, Error, Result};
 use indexmap::IndexMap;
 use serde_json::{Map, Value};
 
 use crate::engine::{Call, End, Engine};
 
-/// What the template is evaluated with.
-pub(crate) struct Deploy {
-    pub template: Template,
-    pub pseudo: Pseudo,
-    pub parameters: Bound,
-    pub conditions: IndexMap<String, bool>,
-    pub tags: Map<String, Value>,
+/// What the templates of the stack, and of those nested in it, are evaluated with.
+pub(crate) struct Deploy<'d> {
+    pub tree: &'d Tree<'d>,
+    /// Of every resource, by id, inside its own stack.
     pub needs: IndexMap<String, Vec<String>>,
-    pub imports: Imported,
+    /// `AWS::StackId` of each nested stack, by path.
+    pub nested: &'d IndexMap<String, String>,
+    pub imports: &'d Imported,
 }
 
 /// What a resource is to be.
 struct Target<'a> {
+    /// With the way to it, if it is in a nested stack.
     logical_id: &'a str,
     type_name: &'a str,
     carrier: Carrier,
@@ -39,29 +41,32 @@ struct Target<'a> {
     update_replace_policy: Option<&'static str>,
 }
 
-impl Deploy {
+impl Deploy<'_> {
     /// Brings one resource to what the template says.
     pub async fn apply(&self, engine: &Engine, logical_id: &str) -> Result<(End, &'static str)> {
         if engine.settle(logical_id).await? == End::Later {
             return Ok((End::Later, "wait"));
         }
-        let resource = self.template.resources.get(logical_id).ok_or_else(|| {
+        let (stack, resource) = self.tree.resource(logical_id).ok_or_else(|| {
             Error::new(
                 Code::InternalError,
                 format!("the plan has a step for `{logical_id}`, the template does not"),
             )
         })?;
-        let target = self.target(engine, logical_id, resource)?;
+        if self.tree.stack(logical_id).is_ok() {
+            return self.nested(engine, logical_id, resource).await;
+        }
+        let target = self.target(engine, logical_id, stack, resource)?;
         let row = engine.record.borrow().row(logical_id);
         match row {
-            None => Ok((create(engine, &self.pseudo, &target, None).await?, "create")),
+            None => Ok((create(engine, stack, &target, None).await?, "create")),
             Some(row) if row.resource_type() != target.type_name => {
-                Ok((create(engine, &self.pseudo, &target, Some(&row)).await?, "replace"))
+                Ok((create(engine, stack, &target, Some(&row)).await?, "replace"))
             }
             Some(row) => {
                 let verdict =
                     plan::verdict(target.carrier, &target.schema, &row.properties(), &target.desired);
-                self.change(engine, &target, resource, &row, verdict).await
+                self.change(engine, &target, (stack, resource), &row, verdict).await
             }
         }
     }
@@ -70,7 +75,7 @@ impl Deploy {
         &self,
         engine: &Engine,
         target: &Target<'_>,
-        resource: &Resource,
+        (stack, resource): (&Stack<'_>, &Resource),
         row: &Row,
         verdict: Verdict,
     ) -> Result<(End, &'static str)> {
@@ -85,38 +90,63 @@ impl Deploy {
                 Err(error) if not_updatable(&error) => {
                     // Only the service knew (conditionalCreateOnly): it takes a new one.
                     plan::check_identity(&target.schema, row, &target.desired, &[]).map_err(|_| error)?;
-                    Ok((replace(engine, &self.pseudo, target, row).await?, "replace"))
+                    Ok((replace(engine, stack, target, row).await?, "replace"))
                 }
                 other => Ok((other?, "update")),
             },
             Verdict::Replace { because } => {
                 plan::check_identity(&target.schema, row, &target.desired, &because)?;
-                Ok((replace(engine, &self.pseudo, target, row).await?, "replace"))
+                Ok((replace(engine, stack, target, row).await?, "replace"))
             }
         }
     }
 
-    fn target<'a>(&self, engine: &Engine, logical_id: &'a str, resource: &'a Resource) -> Result<Target<'a>> {
+    /// The row of a nested stack, once what is in it is as its template says: what it was given, and its outputs.
+    async fn nested(&self, engine: &Engine, path: &str, resource: &Resource) -> Result<(End, &'static str)> {
+        let stack_id = self.nested.get(path).ok_or_else(|| {
+            Error::new(Code::InternalError, format!("the plan has no id for the nested stack `{path}`"))
+        })?;
+        let before = engine.record.borrow().row(path).filter(|row| !is_unfinished(row));
+        let mut row = before.clone().unwrap_or_else(|| Row::new(NESTED, stack_id));
+        {
+            let record = engine.record.borrow();
+            let known = Known { resources: &Recorded(&record), imports: self.imports };
+            let place = Place::stack(engine.session.key.stack.as_str()).at(path);
+            let stored = |node: Node| node.stored().map_err(|reason| not_known(&reason).place(&place));
+            let desired = stored(self.tree.properties(path, known)?)?;
+            if desired != row.properties() {
+                row.set_properties(desired);
+            }
+            let outputs = self.tree.attributes(path, known)?;
+            let outputs = outputs.into_iter().map(|(name, value)| Ok((name, stored(value)?)));
+            row.set_attributes(outputs.collect::<Result<_>>()?);
+        }
+        row.set_dependencies(self.needs.get(path).map(Vec::as_slice).unwrap_or_default());
+        row.set_policy("deletionPolicy", resource.deletion_policy.map(DeletionPolicy::name));
+        row.set_policy("updateReplacePolicy", resource.update_replace_policy.map(DeletionPolicy::name));
+        if before.as_ref() == Some(&row) {
+            return Ok((End::Done, "same"));
+        }
+        engine.change(vec![Change::Put { logical_id: path.to_owned(), row }]).await?;
+        Ok((End::Done, if before.is_some() { "update" } else { "create" }))
+    }
+
+    fn target<'a>(
+        &self,
+        engine: &Engine,
+        logical_id: &'a str,
+        stack: &Stack<'_>,
+        resource: &'a Resource,
+    ) -> Result<Target<'a>> {
         let (carrier, schema) = plan::engine(&resource.type_name)?;
         let record = engine.record.borrow();
-        let resources = Recorded(&record);
-        let scope = Scope {
-            template: &self.template,
-            pseudo: &self.pseudo,
-            parameters: &self.parameters,
-            conditions: &self.conditions,
-            resources: &resources,
-            imports: &self.imports,
-        };
-        let place = Place::stack(engine.session.key.stack.as_str()).at(logical_id);
-        let desired = template::properties(logical_id, resource, &scope)?.stored().map_err(|reason| {
-            Error::new(
-                Code::InternalError,
-                format!("a property is still not known when its turn comes: {reason}"),
-            )
-            .place(&place)
-        })?;
-        let mut desired = plan::with_stack_tags(&schema, desired, &self.tags);
+        let known = Known { resources: &Recorded(&record), imports: self.imports };
+        let (path, own) = parts(logical_id);
+        let place = Place::stack(stack.key.stack.as_str()).at(own);
+        let desired = self.tree.properties(logical_id, known)?;
+        let desired = desired.stored().map_err(|reason| not_known(&reason).place(&place))?;
+        let tags = self.tree.tags(path, known)?;
+        let mut desired = plan::with_stack_tags(&schema, desired, &tags);
         schema::coerce(&schema, &mut desired);
         Ok(Target {
             logical_id,
@@ -150,6 +180,10 @@ impl Target<'_> {
     }
 }
 
+fn not_known(reason: &Reason) -> Error {
+    Error::new(Code::InternalError, format!("a property is still not known when its turn comes: {reason}"))
+}
+
 fn not_updatable(error: &Error) -> bool {
     error.details().get("awsCode").and_then(Value::as_str) == Some("NotUpdatable")
 }
@@ -174,15 +208,15 @@ pub(crate) fn identifiers(row: &Row) -> Vec<(String, String)> {
 }
 
 /// Makes a resource; of an expanded type, its parts. `old`: what it takes the place of, to be deleted in the clean-up.
-async fn create(engine: &Engine, pseudo: &Pseudo, target: &Target<'_>, old: Option<&Row>) -> Result<End> {
+async fn create(engine: &Engine, stack: &Stack<'_>, target: &Target<'_>, old: Option<&Row>) -> Result<End> {
     let generation = generation(engine, target, old);
-    let logical_id: LogicalId = target.logical_id.parse()?;
+    let logical_id: LogicalId = parts(target.logical_id).1.parse()?;
     let settings = &engine.session.invocation.settings;
     let seed = NameSeed {
         account: &settings.account,
-        region: &engine.session.key.region,
-        stack: &engine.session.key.stack,
-        stack_id: &pseudo.stack_id,
+        region: &stack.key.region,
+        stack: &stack.key.stack,
+        stack_id: &stack.pseudo.stack_id,
         logical_id: &logical_id,
         generation,
     };
@@ -246,15 +280,15 @@ fn waits_for_delete(target: &Target<'_>, old: &Row) -> Option<PendingDelete> {
 }
 
 /// Replaces a resource: create now, delete in the clean-up; or, where two cannot exist side by side, delete first.
-async fn replace(engine: &Engine, pseudo: &Pseudo, target: &Target<'_>, old: &Row) -> Result<End> {
+async fn replace(engine: &Engine, stack: &Stack<'_>, target: &Target<'_>, old: &Row) -> Result<End> {
     if !target.schema.delete_then_create {
-        return create(engine, pseudo, target, Some(old)).await;
+        return create(engine, stack, target, Some(old)).await;
     }
     let remove = vec![Change::Remove { logical_id: target.logical_id.to_owned() }];
     if delete_things(engine, target.logical_id, old, remove).await? == End::Later {
         return Ok(End::Later);
     }
-    create(engine, pseudo, target, None).await
+    create(engine, stack, target, None).await
 }
 
 /// Changes a resource in place.
@@ -387,6 +421,10 @@ pub(crate) async fn delete_things(
     row: &Row,
     then: Vec<Change>,
 ) -> Result<End> {
+    if row.resource_type() == NESTED {
+        engine.change(then).await?;
+        return Ok(End::Done);
+    }
     let mut things = identifiers(row);
     let Some(last) = things.pop() else {
         engine.change(then).await?;
@@ -431,6 +469,11 @@ async fn delete_one(
 
 /// Brings a resource back to the row it had before a failed run.
 pub(crate) async fn restore(engine: &Engine, logical_id: &str, before: &Row) -> Result<End> {
+    if before.resource_type() == NESTED {
+        // What is in it has been brought back by now, and so its outputs are what they were.
+        engine.change(vec![Change::Put { logical_id: logical_id.to_owned(), row: before.clone() }]).await?;
+        return Ok(End::Done);
+    }
     let (carrier, schema) = plan::engine(before.resource_type())?;
     let target = Target {
         logical_id,

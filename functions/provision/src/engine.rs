@@ -11,11 +11,13 @@ use std::time::Duration;
 use cdkd_aws::cloud_control::{CloudControl, Progress, Refused, Status};
 use cdkd_aws::settings;
 use cdkd_aws::stack::Session;
+use cdkd_core::name::RecordKey;
 use cdkd_core::protocol::journal::{
     Change, Entry, Intent, Open, Operation, Outcome, Settle, client_token, completed, remnant, settle,
 };
 use cdkd_core::schedule::{Limiter, backoff};
 use cdkd_core::schema::{self, TypeSchema};
+use cdkd_core::state::tree::{key_of, parts};
 use cdkd_core::state::{PendingDelete, Record};
 use cdkd_core::value::Node;
 use cdkd_core::{Code, Error, Result};
@@ -265,7 +267,7 @@ impl Engine {
         }
         let failed = Outcome::Failed { code: refused.code.clone(), message: refused.message.clone() };
         self.outcome(&intent.id, failed).await?;
-        Err(failure(intent, &refused.code, &refused.message))
+        Err(failure(&self.session.key, intent, &refused.code, &refused.message))
     }
 
     /// Cloud Control took the call.
@@ -353,7 +355,7 @@ impl Engine {
                 if let Some(left) = left {
                     self.clear_remnant(intent, &identifier, left).await?;
                 }
-                Err(failure(intent, &code, &message))
+                Err(failure(&self.session.key, intent, &code, &message))
             }
             _ if intent.operation == Operation::Delete => self.done(intent, &identifier, None).await,
             _ => {
@@ -535,7 +537,7 @@ fn again(code: &str, message: &str) -> Again {
     }
 }
 
-fn failure(intent: &Intent, code: &str, message: &str) -> Error {
+fn failure(key: &RecordKey, intent: &Intent, code: &str, message: &str) -> Error {
     let hint = match code {
         "AlreadyExists" => "something of that name exists that this stack did not make: rename one of them",
         "AccessDenied" | "UnauthorizedTaggingOperation" | "AccessDeniedException" => {
@@ -545,20 +547,27 @@ fn failure(intent: &Intent, code: &str, message: &str) -> Error {
         "ServiceLimitExceeded" => "raise the quota, or delete what is not needed",
         _ => "the message is of the service; correct the cause and start the execution again",
     };
-    Error::new(
+    let (path, logical_id) = parts(&intent.logical_id);
+    // A nested stack is named by its record (rule E8).
+    let nested = (!path.is_empty()).then(|| key_of(key, path).stack);
+    let of = nested.as_ref().map(|stack| format!(" of nested stack `{stack}`")).unwrap_or_default();
+    let error = Error::new(
         Code::ProvisioningFailed,
         format!(
-            "could not {} `{}` ({}): {code}: {message}",
+            "could not {} `{logical_id}`{of} ({}): {code}: {message}",
             intent.operation.name(),
-            intent.logical_id,
             intent.type_name
         ),
     )
     .hint(hint)
-    .detail("logicalId", intent.logical_id.as_str())
+    .detail("logicalId", logical_id)
     .detail("type", intent.type_name.as_str())
     .detail("operation", intent.operation.name())
-    .detail("awsCode", code)
+    .detail("awsCode", code);
+    match nested {
+        Some(stack) => error.detail("nestedStack", stack.as_str()),
+        None => error,
+    }
 }
 
 fn unknown(intent: &Intent) -> Error {

@@ -18,16 +18,18 @@ use std::time::Duration;
 
 use cdkd_aws::edge::Invocation;
 use cdkd_aws::references::Imported;
-use cdkd_aws::run::{RunDocument, load_plan};
+use cdkd_aws::run::{Ground, RunDocument, StackInputs, load_plan};
 use cdkd_aws::settings;
 use cdkd_aws::stack::{Desk, Run, Session, StackRef};
 use cdkd_core::plan::{self, Step};
-use cdkd_core::protocol::journal::Entry;
+use cdkd_core::protocol::journal::{Change, Entry};
 use cdkd_core::references::exports::{Why, Withdrawal};
 use cdkd_core::references::{handshake, scan};
 use cdkd_core::state::Record;
-use cdkd_core::template::{self, Bound};
+use cdkd_core::state::tree;
+use cdkd_core::template::{self, Bound, Pseudo, Tree};
 use cdkd_core::{Code, Error, Kind, Result};
+use indexmap::IndexMap;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -125,7 +127,10 @@ async fn apply(engine: &Engine, slice: &Slice, event: &Event) -> Result<Value> {
     let key = &engine.session.key;
     let document = RunDocument::load(invocation, &event.run).await?;
     let plan = load_plan(invocation, &event.run, key).await?;
-    let deploy = deploy(engine, &document, &plan).await?;
+    let basis = Basis::load(engine, &document, &plan).await?;
+    let tree = basis.tree(&plan)?;
+    let needs = tree.dependencies()?;
+    let deploy = Deploy { tree: &tree, needs, nested: &plan.nested, imports: &basis.imports };
     let mut failed = engine
         .session
         .found
@@ -134,13 +139,17 @@ async fn apply(engine: &Engine, slice: &Slice, event: &Event) -> Result<Value> {
         .filter(|(execution, _)| *execution == event.run.execution)
         .map(|(_, cause)| cause);
     if failed.is_none() {
+        // Nested stacks stand on record before anything is made in them.
+        let begun = tree::missing(&engine.record.borrow(), &plan.nested);
+        let begun = begun.into_iter().map(|(logical_id, row)| Change::Put { logical_id, row });
+        engine.change(begun.collect()).await?;
         let steps =
             plan.applies.iter().map(|step| (step.logical_id.clone(), step.needs.clone(), step.weight));
         let deploy = &deploy;
         match slice.run(engine, steps, |id| async move { deploy.apply(engine, &id).await }).await {
             Ok(End::Done) => {
                 let record = engine.record.borrow();
-                let wanted = |id: &str| plan::is_wanted(&deploy.template, &deploy.conditions, id);
+                let wanted = |id: &str| plan::is_wanted_in(&tree, id);
                 return Ok(answer("done", plan::deletes(key, &record, wanted)?.len()));
             }
             Ok(End::Later) => return Ok(answer("more", 0)),
@@ -187,39 +196,52 @@ fn failure(cause: &Value, outcome: &str) -> Value {
     })
 }
 
-async fn deploy(engine: &Engine, document: &RunDocument, plan: &plan::Plan) -> Result<Deploy> {
-    let key = &engine.session.key;
-    let inputs = document.inputs(&engine.session.invocation, key).await?;
-    let stack_id = engine.record.borrow().deploy().map(|deploy| deploy.stack_id);
-    let pseudo = inputs.pseudo(
-        &engine.session.invocation,
-        key,
-        stack_id.as_deref().unwrap_or(&engine.session.stack_id),
-    );
-    let parameters = Bound::from_document(&plan.parameters)?;
-    let conditions = template::conditions(&inputs.template, &parameters, &pseudo)?;
-    let needs = template::dependencies(&inputs.template, &conditions)?;
-    // The stack's id is on record as soon as the first resource is.
-    if stack_id.is_none() {
-        let mut record = engine.record.borrow_mut();
-        let deploy = cdkd_core::state::Deploy { stack_id: pseudo.stack_id.clone(), ..Default::default() };
-        if record.is_empty() {
-            record.set_deploy(&deploy);
-        } else {
-            // Another tool's: it was deployed.
-            record.set_deploy(&cdkd_core::state::Deploy { deployed: true, ..deploy });
+/// What the templates of the stack, and of those nested in it, are evaluated with.
+struct Basis {
+    inputs: StackInputs,
+    pseudo: Pseudo,
+    parameters: Bound,
+    conditions: IndexMap<String, bool>,
+    imports: Imported,
+}
+
+impl Basis {
+    async fn load(engine: &Engine, document: &RunDocument, plan: &plan::Plan) -> Result<Self> {
+        let key = &engine.session.key;
+        let inputs = document.inputs(&engine.session.invocation, key).await?;
+        let stack_id = engine.record.borrow().deploy().map(|deploy| deploy.stack_id);
+        let pseudo = inputs.pseudo(
+            &engine.session.invocation,
+            key,
+            stack_id.as_deref().unwrap_or(&engine.session.stack_id),
+        );
+        let parameters = Bound::from_document(&plan.parameters)?;
+        let conditions = template::conditions(&inputs.template, &parameters, &pseudo)?;
+        // The stack's id is on record as soon as the first resource is.
+        if stack_id.is_none() {
+            let mut record = engine.record.borrow_mut();
+            let deploy = cdkd_core::state::Deploy { stack_id: pseudo.stack_id.clone(), ..Default::default() };
+            if record.is_empty() {
+                record.set_deploy(&deploy);
+            } else {
+                // Another tool's: it was deployed.
+                record.set_deploy(&cdkd_core::state::Deploy { deployed: true, ..deploy });
+            }
         }
+        let imports = Imported::from_document(&plan.imports)?;
+        Ok(Self { inputs, pseudo, parameters, conditions, imports })
     }
-    let imports = Imported::from_document(&plan.imports)?;
-    Ok(Deploy {
-        template: inputs.template,
-        pseudo,
-        parameters,
-        conditions,
-        tags: inputs.tags,
-        needs,
-        imports,
-    })
+
+    fn tree<'b>(&'b self, plan: &'b plan::Plan) -> Result<Tree<'b>> {
+        let ground = Ground {
+            key: &plan.key,
+            inputs: &self.inputs,
+            pseudo: &self.pseudo,
+            parameters: &self.parameters,
+            conditions: &self.conditions,
+        };
+        ground.tree(|path| plan.nested.get(path).cloned().unwrap_or_default())
+    }
 }
 
 async fn destroy(engine: &Engine, slice: &Slice, event: &Event) -> Result<Value> {
@@ -236,10 +258,10 @@ async fn clean_up(engine: &Engine, slice: &Slice, event: &Event, desk: &mut Desk
     if !plan.held.is_empty() {
         release(engine, event, &plan.held, desk).await?;
     }
-    let deploy = deploy(engine, &document, &plan).await?;
+    let basis = Basis::load(engine, &document, &plan).await?;
+    let tree = basis.tree(&plan)?;
     let record: Record = engine.record.borrow().clone();
-    let deletes =
-        plan::deletes(key, &record, |id| plan::is_wanted(&deploy.template, &deploy.conditions, id))?;
+    let deletes = plan::deletes(key, &record, |id| plan::is_wanted_in(&tree, id))?;
     delete_all(engine, slice, &deletes).await
 }
 
@@ -254,6 +276,9 @@ async fn release(engine: &Engine, event: &Event, held: &[String], desk: &mut Des
         // An earlier slice did. What is exported is not put back once deletes may have begun.
         return Ok(());
     }
+    for (_, record) in desk.own_mut().filter(|(path, _)| !path.is_empty()) {
+        handshake::withdraw(record, held.iter().map(String::as_str));
+    }
     handshake::withdraw(&mut engine.record.borrow_mut(), held.iter().map(String::as_str));
     keep(engine, desk).await?;
     let refused = match invocation.scan_consumers(key, Some(held)).await {
@@ -265,6 +290,9 @@ async fn release(engine: &Engine, event: &Event, held: &[String], desk: &mut Des
         Err(error) => Some(error),
     };
     if let Some(error) = refused {
+        for (_, record) in desk.own_mut().filter(|(path, _)| !path.is_empty()) {
+            handshake::take_back(record);
+        }
         handshake::take_back(&mut engine.record.borrow_mut());
         keep(engine, desk).await?;
         return Err(error);
@@ -276,7 +304,7 @@ async fn release(engine: &Engine, event: &Event, held: &[String], desk: &mut Des
 async fn keep(engine: &Engine, desk: &mut Desk) -> Result<()> {
     desk.record = engine.record.borrow().clone();
     if desk.save().await? {
-        engine.session.invocation.index_stack(&engine.session.key, Some(&desk.record)).await;
+        desk.index().await;
     }
     Ok(())
 }

@@ -1,8 +1,9 @@
 //! Undoing a failed apply, and deleting.
 
-use cdkd_core::plan::{Operation, Plan, Step};
+use cdkd_core::plan::{Operation, Plan, Step, undone_before};
 use cdkd_core::protocol::journal::Change;
 use cdkd_core::protocol::rollback::{Undo, pending, undo as steps_back};
+use cdkd_core::state::tree::{NESTED, is_inside};
 use cdkd_core::state::{PendingDelete, Record, Row};
 use cdkd_core::{Code, Result, schema};
 
@@ -28,9 +29,7 @@ pub(crate) async fn undo(engine: &Engine, slice: &Slice, plan: &Plan) -> Result<
     let back = steps_back(&before, &engine.record.borrow(), &order);
     let steps = back.iter().enumerate().map(|(position, step)| {
         // Whatever is built on it is undone before it.
-        let dependents =
-            plan.applies.iter().filter(|other| other.needs.iter().any(|need| need == step.logical_id()));
-        let needs: Vec<String> = dependents.map(|other| other.logical_id.clone()).collect();
+        let needs = undone_before(&plan.applies, step.logical_id());
         let needs =
             needs.into_iter().filter(|need| back.iter().any(|step| step.logical_id() == need)).collect();
         (step.logical_id().to_owned(), needs, (back.len() - position) as u64)
@@ -51,6 +50,10 @@ async fn one_back(engine: &Engine, step: &Undo) -> Result<(End, &'static str)> {
         Undo::Delete { logical_id, row } => {
             if row.policy("deletionPolicy") == Some("Retain") {
                 // It stays, and on record, so that the next deploy goes on with it (rule P12).
+                return Ok((End::Done, "same"));
+            }
+            if is_filled(engine, logical_id) {
+                // Something in the nested stack stays: it is found through this row.
                 return Ok((End::Done, "same"));
             }
             let remove = vec![Change::Remove { logical_id: logical_id.clone() }];
@@ -84,6 +87,13 @@ async fn one_back(engine: &Engine, step: &Undo) -> Result<(End, &'static str)> {
     }
 }
 
+/// Whether anything of a nested stack is on record.
+fn is_filled(engine: &Engine, path: &str) -> bool {
+    let record = engine.record.borrow();
+    record.rows().any(|(id, _)| is_inside(id, path))
+        || record.pending_deletes().iter().any(|pending| is_inside(&pending.logical_id, path))
+}
+
 fn deletes_first(row: &Row) -> bool {
     schema::lookup(row.resource_type()).is_some_and(|schema| schema.delete_then_create)
 }
@@ -98,6 +108,10 @@ pub(crate) async fn delete(engine: &Engine, step: &Step) -> Result<(End, &'stati
     if step.operation == Operation::Retain {
         engine.change(then).await?;
         return Ok((End::Done, "retain"));
+    }
+    if waiting.row.resource_type() == NESTED && is_filled(engine, &waiting.logical_id) {
+        // Its row is how what is in it is found (rule E8).
+        return Ok((End::Done, "same"));
     }
     if held_elsewhere(engine, &waiting) {
         // Another row holds that physical resource: it only leaves this list (rule P11).

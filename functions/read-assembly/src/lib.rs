@@ -4,6 +4,7 @@
 //! lies in the runs bucket under `runs/{name}/`: `run.json` and the templates.
 
 use cdkd_aws::edge::Invocation;
+use cdkd_aws::run::template_place;
 use cdkd_aws::stack::Run;
 use cdkd_core::assembly::input::{DeployInput, Location, Parameters};
 use cdkd_core::assembly::source::assembly_not_found;
@@ -11,11 +12,12 @@ use cdkd_core::assembly::zip::{TAIL, ZipIndex, inflate, locate_end, read_directo
 use cdkd_core::assembly::{Opening, Request, SelectedStack, Selection};
 use cdkd_core::name::RecordKey;
 use cdkd_core::plan;
-use cdkd_core::template::{self, Template};
+use cdkd_core::state::tree::key_of;
+use cdkd_core::template::{self, Known, Root, Template, Tree};
 use cdkd_core::{Code, Error, Result};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// How many requests are under way at once.
 const IN_FLIGHT: usize = 32;
@@ -80,26 +82,29 @@ fn levels(selection: &Selection) -> Value {
     levels.iter().map(|level| level.iter().copied().map(stack).collect::<Value>()).collect()
 }
 
-/// Writes `run.json` and the templates, one for each stack in their order.
+/// The templates of a stack as they are laid out: its own under the empty path, and those of its nested stacks.
+type Templates = Vec<(String, Value)>;
+
+/// Writes `run.json` and the templates, those of each stack in their order.
 async fn lay_out(
     invocation: &Invocation,
     run: &Run,
     input: &DeployInput,
     selection: &Selection,
-    templates: Vec<Value>,
+    templates: Vec<Templates>,
 ) -> Result<()> {
-    let place =
-        |stack: &SelectedStack| run.document(&format!("templates/{}/{}.json", stack.region, stack.name));
-    let writes = selection.stacks.iter().zip(&templates).map(|(stack, template)| {
-        let place = place(stack);
-        async move { invocation.write_run(&place, template).await }
+    let place = |stack: &SelectedStack, path: &str| template_place(&run.name, &key_of(&stack.key(), path));
+    let all = selection.stacks.iter().zip(&templates).flat_map(|(stack, templates)| {
+        templates.iter().map(move |(path, template)| (place(stack, path), template))
     });
+    let writes = all.map(|(place, template)| async move { invocation.write_run(&place, template).await });
     stream::iter(writes).buffer_unordered(IN_FLIGHT).try_collect::<()>().await?;
     let stack = |stack: &SelectedStack| {
         json!({
             "stack": stack.name.as_str(),
             "region": stack.region.as_str(),
-            "template": place(stack),
+            "template": place(stack, ""),
+            "nested": stack.nested.keys().collect::<Vec<_>>(),
             "parameters": { "run": input.parameters.of(stack.names()), "manifest": stack.parameters },
             "tags": stack.tags,
             "terminationProtection": stack.termination_protection,
@@ -136,7 +141,7 @@ async fn skip_empty(invocation: &Invocation, selection: &mut Selection) -> Resul
 
 /// Checks all stacks, and gives their templates as they are to be laid out: nothing is written before all are known to
 /// be right.
-fn check(selection: &Selection, parameters: &Parameters) -> Result<Vec<Value>> {
+fn check(selection: &Selection, parameters: &Parameters) -> Result<Vec<Templates>> {
     let (mut templates, mut errors) = (Vec::new(), Vec::new());
     for stack in &selection.stacks {
         match stack.check_assets().and_then(|()| check_template(stack, parameters)) {
@@ -150,22 +155,50 @@ fn check(selection: &Selection, parameters: &Parameters) -> Result<Vec<Value>> {
 
 /// Checks what can be checked without the record, and gives the template as it is to be laid out. A secret in plain
 /// text is refused before it is written anywhere (rule S17).
-fn check_template(stack: &SelectedStack, parameters: &Parameters) -> Result<Value> {
+fn check_template(stack: &SelectedStack, parameters: &Parameters) -> Result<Templates> {
     let template = Template::parse(&stack.template, stack.name.as_str())?;
+    let nested = stack.nested_templates()?;
     match template::bind(&template, &stack.sources(parameters)) {
         Ok(parameters) => {
             let pseudo = stack.pseudo();
             let conditions = template::conditions(&template, &parameters, &pseudo)?;
-            template::check(&template, &parameters, &conditions, &pseudo)?;
-            plan::check_types(&stack.key(), &template, &conditions)?;
+            let root = Root {
+                key: &stack.key(),
+                template: &template,
+                nested: &nested,
+                pseudo: &pseudo,
+                parameters: &parameters,
+                conditions: &conditions,
+                tags: &Map::new(),
+            };
+            let tree = Tree::unread(root, |path| {
+                pseudo.stack_id.replace(
+                    &format!("/{}/", stack.name),
+                    &format!("/{}-{}/", stack.name, path.replace('~', "-")),
+                )
+            })?;
+            tree.check(Known::nothing())?;
+            let types = tree.stacks().map(|(_, it)| plan::check_types(&it.key, it.template, &it.conditions));
+            Error::all(types.filter_map(Result::err).collect())?;
         }
         // The record may know the value.
         Err(error) if only_missing(&error) => {}
         Err(error) => return Err(error),
     }
-    serde_json::from_slice(&stack.template).map_err(|_| {
-        Error::new(Code::InvalidTemplate, format!("the template of stack `{}` is not JSON", stack.name))
-    })
+    let nested = stack.nested.iter().map(|(path, nested)| (path.clone(), &nested.template));
+    std::iter::once((String::new(), &stack.template))
+        .chain(nested)
+        .map(|(path, bytes)| {
+            let key = key_of(&stack.key(), &path);
+            let document = serde_json::from_slice(bytes).map_err(|_| {
+                Error::new(
+                    Code::InvalidTemplate,
+                    format!("the template of stack `{}` is not JSON", key.stack),
+                )
+            })?;
+            Ok((path, document))
+        })
+        .collect()
 }
 
 fn only_missing(error: &Error) -> bool {

@@ -3,24 +3,31 @@
 //! A consumer records what it imports, then looks a second time; a producer withdraws what it takes away, then scans. S3
 //! is strongly consistent, so one of the two always sees the other. A refusal leaves the record as it was found.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cdkd_aws::edge::Invocation;
 use cdkd_aws::references::{Imported, View};
 use cdkd_aws::stack::{Desk, Run, Session, StackRef};
 use cdkd_core::Result;
 use cdkd_core::name::RecordKey;
+use cdkd_core::protocol::journal::{Change, Entry};
 use cdkd_core::references::exports::{Difference, Why};
 use cdkd_core::references::handshake::{self, GivenUp, lock_of};
 use cdkd_core::references::imports::{Fate, Reads, Save, settle};
 use cdkd_core::references::scan::{self, Consumer, Intent as Scanned};
+use cdkd_core::state::tree::{self, key_of, parts};
 use cdkd_core::state::{Deploy, Record};
+use indexmap::IndexMap;
+
+use crate::stack::{Part, together};
 
 /// What a deploy imports, and what it makes of the stack's exports.
 pub(crate) struct Intent<'a> {
     pub imported: &'a Imported,
-    /// Without what is held until the clean-up.
-    pub difference: Difference,
+    /// By path, of the stack and those nested in it; without what is held until the clean-up.
+    pub parts: &'a IndexMap<String, Part>,
+    /// `AWS::StackId` of each nested stack, by path.
+    pub nested: &'a IndexMap<String, String>,
     pub given_up: &'a GivenUp,
     /// The stacks of the run.
     pub stacks: &'a [RecordKey],
@@ -35,23 +42,14 @@ pub(crate) struct Looked {
 }
 
 impl Intent<'_> {
-    /// Whether there is nothing to write and nothing to look at: what the stack imports is on record, and nothing of it
-    /// changes.
-    pub fn is_idle(&self, record: &Record, changes: bool) -> bool {
-        let recorded = Reads::of(record).unwrap_or_default();
-        let reads = self.imported.reads();
-        let known = reads.imports.is_subset(&recorded.imports)
-            && reads.output_reads.is_subset(&recorded.output_reads);
-        let difference = &self.difference;
-        let quiet =
-            difference.claims.is_empty() && difference.lost().is_empty() && difference.changed.is_empty();
-        known && quiet && (!changes || self.imported.is_empty())
+    fn difference(&self) -> Difference {
+        together(self.parts.values())
     }
 
     /// A look before anything is written, for a run that was not prepared as a whole: what is refused by those who are on
     /// record by now is refused without a trace.
     pub async fn look_ahead(&self, invocation: &Invocation, key: &RecordKey) -> Result<()> {
-        let lost = self.difference.lost();
+        let lost = self.difference().lost();
         if lost.is_empty() {
             return Ok(());
         }
@@ -65,11 +63,11 @@ impl Intent<'_> {
         let session = Session::enter(invocation, run, stack, "").await?;
         let done = async {
             let mut desk = session.record().await?;
-            let found = desk.stored.clone();
+            let found = desk.all_stored();
             self.write(&session, &mut desk).await?;
             let looked = self.look(invocation, &session.key).await;
             if looked.is_err() {
-                undo(invocation, run, &session, &mut desk, found.as_ref()).await?;
+                undo(invocation, run, &session, &mut desk, &found).await?;
             }
             session.leave(true).await?;
             looked
@@ -79,28 +77,38 @@ impl Intent<'_> {
     }
 
     async fn write(&self, session: &Session, desk: &mut Desk) -> Result<()> {
-        let record = &mut desk.record;
-        settle(record, &self.imported.reads(), Save::Midway);
-        handshake::claim(record, self.difference.claims.iter().map(String::as_str));
-        let names = self.difference.withdrawn_names();
-        handshake::withdraw(record, names.iter().map(String::as_str));
-        if desk.stored.is_none() && record.deploy().is_none() {
-            // Made by this run: it leaves no record if it comes to nothing (rule E28).
-            record.set_deploy(&Deploy { stack_id: session.stack_id.clone(), ..Deploy::default() });
+        // What they import stands in records of their own, so they are there first: in the journal before any record.
+        let begun = tree::missing(&desk.record, self.nested);
+        change(session, desk, begun.into_iter().map(|(logical_id, row)| Change::Put { logical_id, row }))
+            .await?;
+        let new = desk.stored("").is_none() && desk.record.deploy().is_none();
+        desk.sync();
+        for (path, record) in desk.own_mut() {
+            let Some(part) = self.parts.get(path) else { continue };
+            settle(record, &part.reads, Save::Midway);
+            handshake::claim(record, part.difference.claims.iter().map(String::as_str));
+            let names = part.difference.withdrawn_names();
+            handshake::withdraw(record, names.iter().map(String::as_str));
         }
-        if desk.save().await? && !desk.record.withdrawing().is_empty() {
+        if new {
+            // Made by this run: it leaves no record if it comes to nothing (rule E28).
+            desk.record.set_deploy(&Deploy { stack_id: session.stack_id.clone(), ..Deploy::default() });
+        }
+        if desk.save().await? && desk.own().any(|(_, record)| !record.withdrawing().is_empty()) {
             // Out of the index before the scan, so that nobody is sent to a value that goes.
-            session.invocation.index_stack(&session.key, Some(&desk.record)).await;
+            desk.index().await;
         }
         Ok(())
     }
 
     /// The second look of a consumer, and the scans of a producer.
     async fn look(&self, invocation: &Invocation, key: &RecordKey) -> Result<Looked> {
-        let difference = &self.difference;
+        let difference = self.difference();
         let view = View::new(invocation);
         invocation.look_again(self.imported).await?;
-        view.check_claims(key, &difference.claims, self.given_up).await?;
+        for (path, part) in self.parts {
+            view.check_claims(&key_of(key, path), &part.difference.claims, self.given_up).await?;
+        }
         let mut looked = Looked::default();
         let inside = |consumer: &Consumer| is_inside(self.stacks, consumer);
         let lost = difference.lost();
@@ -141,24 +149,48 @@ pub(crate) fn is_inside(stacks: &[RecordKey], consumer: &Consumer) -> bool {
     stacks.contains(&lock_of(&consumer.key))
 }
 
-/// A run that was refused before its first call leaves the record as it found it (rule E28).
+/// Changes rows, in the journal first.
+async fn change(session: &Session, desk: &mut Desk, changes: impl Iterator<Item = Change>) -> Result<()> {
+    let changes: Vec<Change> = changes.collect();
+    session.journal.append(changes.iter().cloned().map(Entry::Change).collect()).await?;
+    for change in &changes {
+        change.apply(&mut desk.record);
+    }
+    Ok(())
+}
+
+/// A run that was refused before its first call leaves the records as it `found` them, by path (rule E28).
 pub(crate) async fn undo(
     invocation: &Invocation,
     run: &Run,
     session: &Session,
     desk: &mut Desk,
-    found: Option<&Record>,
+    found: &BTreeMap<String, Record>,
 ) -> Result<()> {
+    let was_there = |path: &str| {
+        let (parent, logical_id) = parts(path);
+        found.get(parent).is_some_and(|record| record.row(logical_id).is_some())
+    };
+    let begun = tree::hollow(&desk.record, |path| was_there(path));
+    change(session, desk, begun.into_iter().map(|logical_id| Change::Remove { logical_id })).await?;
     let earlier = invocation.found_withdrawn(run, &session.key).await?;
-    handshake::undo(&mut desk.record, found, &earlier);
-    match settle(&mut desk.record, &Reads::default(), Save::Undone { found }) {
+    let mut fate = Fate::Save;
+    for (path, record) in desk.own_mut() {
+        let found = found.get(path);
+        handshake::undo(record, found, earlier.of(path));
+        let own = settle(record, &Reads::default(), Save::Undone { found });
+        if path.is_empty() {
+            fate = own;
+        }
+    }
+    match fate {
         Fate::Delete => desk.delete().await?,
         Fate::Save => {
             desk.save().await?;
         }
     }
-    if found.is_some() {
-        invocation.index_stack(&session.key, Some(&desk.record)).await;
+    if !found.is_empty() {
+        desk.index().await;
     }
     Ok(())
 }

@@ -26,7 +26,7 @@ use serde_json::{Map, Value, json};
 
 use crate::intent::Intent;
 use crate::prepare::{Outlook, Prepared};
-use crate::stack::{Stack, document, record};
+use crate::stack::{Stack, document, on_record};
 
 /// Items of a list that an answer tells; the result has all (rule F8).
 const TOLD: usize = 20;
@@ -71,9 +71,9 @@ async fn destroy(invocation: &Invocation, run: &Run, stack: &StackRef) -> Result
     let (of_run, prepared, record) = futures::try_join!(
         RunDocument::load(invocation, run),
         Prepared::load(invocation, run),
-        Box::pin(record(invocation, run, &key)),
+        Box::pin(on_record(invocation, run, &key)),
     )?;
-    let mut plan = plan::destroy(&key, &record.unwrap_or_else(|| Record::new(&key)), &of_run.retain())?;
+    let mut plan = plan::destroy(&key, &record.root.unwrap_or_else(|| Record::new(&key)), &of_run.retain())?;
     plan.warnings.extend(prepared.of(&key).warnings);
     let file = document(&plan, run, Value::Null);
     write(invocation, run, plan, file).await
@@ -89,14 +89,22 @@ async fn deploy(invocation: &Invocation, run: &Run, stack: &StackRef) -> Result<
     let imported = view.import(&key, &loaded.reads, &Forecast::default(), &prepared.given_up).await?;
     let mut planned = loaded.plan(imported)?;
     let of_stack = prepared.of(&key);
-    let mut difference = planned.difference.clone();
-    difference.withdrawn.retain(|withdrawal| !of_stack.held.contains(&withdrawal.name));
+    let mut given_up = planned.given_up(&key);
+    given_up.extend(prepared.given_up.iter().cloned());
+    for part in planned.parts.values_mut() {
+        part.difference.withdrawn.retain(|withdrawal| !of_stack.held.contains(&withdrawal.name));
+    }
     planned.plan.held = of_stack.held;
     planned.plan.warnings.extend(of_stack.warnings);
     let stacks = of_run.stacks()?;
-    let intent =
-        Intent { imported: &planned.imported, difference, given_up: &prepared.given_up, stacks: &stacks };
-    if !intent.is_idle(&loaded.record, changes(&planned.plan)) {
+    if !loaded.is_idle(&planned, changes(&planned.plan)) {
+        let intent = Intent {
+            imported: &planned.imported,
+            parts: &planned.parts,
+            nested: &planned.plan.nested,
+            given_up: &given_up,
+            stacks: &stacks,
+        };
         if stacks.len() == 1 {
             intent.look_ahead(invocation, &key).await?;
         }

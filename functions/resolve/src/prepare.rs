@@ -13,12 +13,13 @@ use cdkd_core::references::handshake::{self, GivenUp};
 use cdkd_core::references::run::{id, refuse_destroy};
 use cdkd_core::references::scan::{self, Consumer, Intent as Scanned, Scan};
 use cdkd_core::state::Record;
+use cdkd_core::state::tree::key_of;
 use cdkd_core::{Code, Error, Kind, Result};
 use futures::StreamExt as _;
 use serde_json::{Map, Value, json};
 
 use crate::intent::{is_inside, undo};
-use crate::stack::{Planned, Stack, record};
+use crate::stack::{Planned, Stack, on_record};
 
 /// Stacks at work at once: each reads and writes a handful of documents.
 const AT_ONCE: usize = 16;
@@ -109,8 +110,9 @@ impl<'a> Outlook<'a> {
         let stacks = all(each(&keys, |key| Stack::load(invocation, run, key, document)).await)?;
         let mut forecast = Forecast::default();
         for stack in &stacks {
-            let names = stack.names()?;
-            forecast.add(&stack.key, stack.before().as_ref(), names.iter().map(String::as_str));
+            for (key, before, names) in stack.names()? {
+                forecast.add(&key, before.as_ref(), names.iter().map(String::as_str));
+            }
         }
         forecast.check()?;
         let given_up = forecast.given_up();
@@ -120,7 +122,14 @@ impl<'a> Outlook<'a> {
                 Ok(imported) => stack.plan(imported),
                 Err(error) => Err(error),
             };
-            forecast.plan(&stack.key, plan.as_ref().ok().map(|plan| &plan.listing));
+            match &plan {
+                Ok(plan) => {
+                    for (path, part) in &plan.parts {
+                        forecast.plan(&key_of(&stack.key, path), &part.listing);
+                    }
+                }
+                Err(_) => forecast.fail(&stack.key),
+            }
             planned.push(plan.map(|plan| (stack, plan)));
         }
         Ok(Self { stacks: all(planned)?, given_up, view, keys })
@@ -131,9 +140,12 @@ impl<'a> Outlook<'a> {
     /// # Errors
     /// Each of what refuses it, in the order of its weight.
     async fn look(&self, stack: &Stack, planned: &Planned) -> (OfStack, Vec<Error>) {
-        let (key, difference) = (&stack.key, &planned.difference);
+        let (key, difference) = (&stack.key, planned.difference());
         let (mut of, mut errors) = (OfStack::default(), Vec::new());
-        errors.extend(self.view.check_claims(key, &difference.claims, &self.given_up).await.err());
+        for (path, part) in &planned.parts {
+            let claims = &part.difference.claims;
+            errors.extend(self.view.check_claims(&key_of(key, path), claims, &self.given_up).await.err());
+        }
         let lost = difference.lost();
         if lost.is_empty() {
             return (of, errors);
@@ -198,15 +210,16 @@ pub(crate) async fn deploy(invocation: &Invocation, run: &Run, stacks: &[StackRe
 struct Withdrawn {
     session: Session,
     desk: Desk,
-    found: Option<Record>,
+    found: BTreeMap<String, Record>,
 }
 
 /// Withdraws the exports of all stacks, then scans for consumers outside of the run: its later stacks are not to be
 /// refused when the first are gone. A refusal leaves every record as it was found.
 pub(crate) async fn destroy(invocation: &Invocation, run: &Run, stacks: &[StackRef]) -> Result<()> {
     let keys = stacks.iter().map(StackRef::key).collect::<Result<Vec<_>>>()?;
-    let records = all(each(&keys, |key| record(invocation, run, key)).await)?;
-    let protected = keys.iter().zip(&records).filter_map(|(key, record)| protection(key, record.as_ref()?));
+    let records = all(each(&keys, |key| on_record(invocation, run, key)).await)?;
+    let protected =
+        keys.iter().zip(&records).filter_map(|(key, record)| protection(key, record.root.as_ref()?));
     Error::all(protected.collect())?;
 
     let entered = each(stacks, |stack| withdraw(invocation, run, stack)).await;
@@ -227,7 +240,7 @@ pub(crate) async fn destroy(invocation: &Invocation, run: &Run, stacks: &[StackR
         let Withdrawn { session, desk, found } = &mut one;
         let left = async {
             if refused {
-                undo(invocation, run, session, desk, found.as_ref()).await?;
+                undo(invocation, run, session, desk, found).await?;
             }
             session.leave(true).await
         }
@@ -246,11 +259,13 @@ async fn withdraw(invocation: &Invocation, run: &Run, stack: &StackRef) -> Resul
     let session = Session::enter(invocation, run, stack, "").await?;
     let written = async {
         let mut desk = session.record().await?;
-        let found = desk.stored.clone();
-        handshake::withdraw_all(&mut desk.record);
-        if desk.save().await? && !desk.record.withdrawing().is_empty() {
+        let found = desk.all_stored();
+        for (_, record) in desk.own_mut() {
+            handshake::withdraw_all(record);
+        }
+        if desk.save().await? && desk.own().any(|(_, record)| !record.withdrawing().is_empty()) {
             // Out of the index before the scan, so that nobody is sent to a value that goes.
-            invocation.index_stack(&session.key, Some(&desk.record)).await;
+            desk.index().await;
         }
         Ok((desk, found))
     }

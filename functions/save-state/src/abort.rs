@@ -6,14 +6,15 @@ use cdkd_aws::run::RunDocument;
 use cdkd_aws::stack::{Desk, Run, Session, StackRef, release_lock};
 use cdkd_core::name::RecordKey;
 use cdkd_core::protocol::ending::{self, Left, Part};
+use cdkd_core::protocol::journal::{Change, Entry};
 use cdkd_core::references::handshake;
-use cdkd_core::state::Deploy;
 use cdkd_core::state::lock::Lock;
+use cdkd_core::state::{Deploy, tree};
 use cdkd_core::{Code, Error, Kind, Result};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::commit::{done, keep_template};
+use crate::commit::{done, keep_templates};
 use crate::each;
 use crate::finish::{Ending, ended};
 
@@ -212,12 +213,29 @@ async fn save(invocation: &Invocation, run: &Run, session: &Session, keep: Keep)
         Keep::Attempt(left) => Some(left),
     };
     let mut desk = session.record().await?;
-    handshake::unclaim(&mut desk.record);
-    if left == Some(Left::RolledBack) {
-        let earlier = invocation.found_withdrawn(run, &session.key).await?;
-        if !handshake::take_back_but(&mut desk.record, &earlier).is_empty() {
-            invocation.index_stack(&session.key, Some(&desk.record)).await;
+    // A nested stack that the run began and in which nothing came to be leaves nothing.
+    let busy =
+        |path: &str| session.found.open.iter().any(|open| tree::is_inside(&open.intent.logical_id, path));
+    let changes =
+        tree::hollow(&desk.record, busy).into_iter().map(|logical_id| Change::Remove { logical_id });
+    let changes: Vec<Change> = changes.collect();
+    session.journal.append(changes.iter().cloned().map(Entry::Change).collect()).await?;
+    for change in &changes {
+        change.apply(&mut desk.record);
+    }
+    let mut taken_back = false;
+    let earlier = match left {
+        Some(Left::RolledBack) => Some(invocation.found_withdrawn(run, &session.key).await?),
+        _ => None,
+    };
+    for (path, record) in desk.own_mut() {
+        handshake::unclaim(record);
+        if let Some(earlier) = &earlier {
+            taken_back |= !handshake::take_back_but(record, earlier.of(path)).is_empty();
         }
+    }
+    if taken_back {
+        desk.index().await;
     }
     if left == Some(Left::DeletesPending)
         && let Some(deploy) = desk.record.deploy()
@@ -244,11 +262,11 @@ async fn keep_attempt(
     left: Left,
 ) -> Result<()> {
     let name = if left == Left::DeletesPending { "template.json" } else { "attempted.json" };
-    if desk.stored.is_some()
+    if desk.stored("").is_some()
         && let Ok(document) = RunDocument::load(invocation, run).await
         && let Ok(inputs) = document.inputs(invocation, &session.key).await
     {
-        keep_template(invocation, session, &inputs.template_document, name).await?;
+        keep_templates(invocation, desk, &inputs, name).await?;
     }
     Ok(())
 }

@@ -15,16 +15,14 @@ use cdkd_core::protocol::journal::{Change, Journal};
 use cdkd_core::references::handshake::lock_of;
 use cdkd_core::references::run::{self, Reads, Uses};
 use cdkd_core::references::scan;
-use cdkd_core::state::Record;
 use cdkd_core::state::lock::Holder;
+use cdkd_core::state::tree::NESTED;
+use cdkd_core::state::{Deploy, Record};
 use cdkd_core::{Code, Error, Result};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::each;
-
-/// The type of a row that stands for a nested stack.
-const NESTED: &str = "AWS::CloudFormation::Stack";
 
 #[derive(Deserialize)]
 #[serde(untagged)]
@@ -167,17 +165,28 @@ async fn load(invocation: &Invocation, run: &Run, key: &RecordKey, taken: &Taken
         if taken.over || session.found.next > 0 {
             // Whoever worked here before finds its ETag gone (DESIGN 8).
             session.hold().await?;
+            if desk.stored("").is_none() && !desk.record.is_empty() && desk.record.deploy().is_none() {
+                // A first deploy died before its first save: what its journal knows is not another tool's.
+                desk.record.set_deploy(&Deploy { stack_id: session.stack_id.clone(), ..Deploy::default() });
+            }
             if !desk.save().await? {
                 desk.bump().await?;
             }
         }
         let stack_id =
             desk.record.deploy().map_or_else(|| session.stack_id.clone(), |deploy| deploy.stack_id);
+        let withdrawing = |record: &Record| json!(record.withdrawing().keys().collect::<Vec<_>>());
+        let nested: Map<String, Value> = desk
+            .own()
+            .filter(|(path, _)| !path.is_empty())
+            .map(|(path, record)| (path.to_owned(), json!({ "withdrawing": withdrawing(record) })))
+            .collect();
         let begun = json!({
             "stackId": stack_id,
-            "onRecord": desk.stored.is_some(),
-            "version": desk.stored.as_ref().map(cdkd_core::state::Record::version),
-            "withdrawing": desk.record.withdrawing().keys().collect::<Vec<_>>(),
+            "onRecord": desk.stored("").is_some(),
+            "version": desk.stored("").map(Record::version),
+            "withdrawing": withdrawing(&desk.record),
+            "nested": nested,
         });
         invocation.write_run(&run.stack_document(key, "begun.json"), &begun).await?;
         Ok(desk.record)
@@ -218,24 +227,11 @@ async fn uses(invocation: &Invocation, begun: &[Begun]) -> Uses {
         .filter(|one| one.record.rows().any(|(_, row)| row.resource_type() == NESTED))
         .map(|one| &one.key)
         .collect();
-    let nested = each(&parents, |key| nested(invocation, key)).await.into_iter().flatten().flatten();
+    let nested = each(&parents, |key| invocation.nested_on_record(key)).await.into_iter().flatten().flatten();
     let nested = invocation.read_records(nested.collect()).await;
     let own = begun.iter().map(|one| (&one.key, &one.record));
     let nested = nested.iter().filter_map(|(key, record)| Some((key, record.as_ref().ok()?)));
     Uses::on_record(keys, own.chain(nested), Reads::Strong)
-}
-
-/// The records of the stacks nested in one, at any depth.
-async fn nested(invocation: &Invocation, key: &RecordKey) -> Result<Vec<RecordKey>> {
-    let settings = &invocation.settings;
-    let folder = format!("{}/{}~", settings.prefix, key.stack);
-    let listed = invocation.aws.store.list(&settings.state_bucket, &folder).await?;
-    let keys = listed.iter().filter_map(|object| {
-        let place = object.key.strip_prefix(&settings.prefix)?.strip_prefix('/')?;
-        let (stack, region) = place.strip_suffix("/state.json")?.split_once('/')?;
-        RecordKey::parse(stack, region).ok()
-    });
-    Ok(keys.filter(|nested| nested.region == key.region).collect())
 }
 
 /// Finds the stacks that a destroy names, refuses what consumers outside of it forbid (rule E34), and lays out the run:

@@ -1,18 +1,22 @@
 //! `publish` and `commit`: what a stack's successful part of a run leaves behind.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cdkd_aws::edge::Invocation;
 use cdkd_aws::references::Imported;
-use cdkd_aws::run::{RunDocument, StackInputs, load_plan};
+use cdkd_aws::run::{Ground, RunDocument, StackInputs, load_plan};
 use cdkd_aws::stack::{Desk, Run, Session, StackRef, release_lock};
 use cdkd_aws::store::Condition;
-use cdkd_core::plan::{Operation, Plan, Recorded};
-use cdkd_core::references::imports::{Save, settle};
-use cdkd_core::references::{exports, handshake};
+use cdkd_core::name::RecordKey;
+use cdkd_core::plan::{Operation, Plan, Recorded, is_wanted_in};
+use cdkd_core::references::exports::{self, Published};
+use cdkd_core::references::handshake;
+use cdkd_core::references::imports::{Reads, Save, settle};
 use cdkd_core::state::Deploy;
-use cdkd_core::template::{self, Bound, Scope};
+use cdkd_core::state::tree::key_of;
+use cdkd_core::template::{self, Bound, Known, Pseudo, Tree};
 use cdkd_core::{Code, Error, Result};
+use indexmap::IndexMap;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -49,10 +53,12 @@ pub(crate) async fn publish(invocation: &Invocation, run: &Run, stack: &StackRef
     let published = async {
         let mut desk = session.record().await?;
         let inputs = document.inputs(invocation, &key).await?;
-        set_outputs(invocation, &mut desk, &session, &inputs, &plan, Stage::Applied)?;
-        remember(&mut desk, &session, &inputs, &Bound::from_document(&plan.parameters)?, false);
+        let basis = Basis::new(invocation, &desk, &session, &inputs, &plan)?;
+        let tree = basis.tree()?;
+        set_outputs(&mut desk, &tree, &basis, Stage::Applied)?;
+        remember(&mut desk, &session, &tree, &basis, false)?;
         if desk.save().await? {
-            invocation.index_stack(&key, Some(&desk.record)).await;
+            desk.index().await;
         }
         session.leave(true).await?;
         Ok(json!({}))
@@ -112,15 +118,16 @@ async fn deployed(
     let work = done(invocation, run, stack).await?;
     let mut desk = session.record().await?;
     let mut warnings = plan.warnings.clone();
-    let set = set_outputs(invocation, &mut desk, session, &inputs, &plan, stage)?;
+    let basis = Basis::new(invocation, &desk, session, &inputs, &plan)?;
+    let tree = basis.tree()?;
+    let set = set_outputs(&mut desk, &tree, &basis, stage)?;
     warnings.extend(set.warnings);
-    let parameters = Bound::from_document(&plan.parameters)?;
-    for name in &parameters.unmatched {
+    for name in &basis.parameters.unmatched {
         warnings.push(format!(
             "parameter `{name}`: its AllowedPattern is not understood here and was not checked"
         ));
     }
-    remember(&mut desk, session, &inputs, &parameters, true);
+    remember(&mut desk, session, &tree, &basis, true)?;
     let from = begun["version"].as_u64().unwrap_or(9);
     let changed = desk.save().await?;
     let migrated = from < cdkd_core::state::CURRENT_VERSION;
@@ -129,7 +136,10 @@ async fn deployed(
         desk.write().await?;
     }
     if changed || migrated {
-        warnings.extend(invocation.index_stack(key, Some(&desk.record)).await);
+        warnings.extend(desk.index().await);
+    }
+    for path in nested_before(&begun).filter(|path| desk.own().all(|(own, _)| own != *path)) {
+        forget_templates(invocation, &key_of(key, path)).await?;
     }
     let worked = work.iter().any(|step| step["operation"] != "note");
     let other = plan.publishes || plan.steps().any(|step| step.operation != Operation::Check);
@@ -140,7 +150,7 @@ async fn deployed(
         _ => "unchanged",
     };
     if deployed {
-        keep_template(invocation, session, &inputs.template_document, "template.json").await?;
+        keep_templates(invocation, &desk, &inputs, "template.json").await?;
     }
     let mut row = row(session, outcome, &plan);
     if migrated {
@@ -163,13 +173,11 @@ async fn destroyed(invocation: &Invocation, run: &Run, stack: &StackRef, session
     }
     desk.delete().await?;
     let mut warnings = plan.warnings.clone();
-    warnings.extend(invocation.index_stack(&session.key, None).await);
-    let settings = &invocation.settings;
-    invocation
-        .aws
-        .store
-        .purge(&settings.state_bucket, &session.key.templates(&settings.prefix), false)
-        .await?;
+    warnings.extend(desk.index().await);
+    let begun = invocation.read_run(&run.stack_document(&session.key, "begun.json")).await?;
+    for path in std::iter::once("").chain(nested_before(&begun)) {
+        forget_templates(invocation, &key_of(&session.key, path)).await?;
+    }
     Ok(json!({ "row": row(session, "destroyed", &plan), "warnings": warnings, "steps": work }))
 }
 
@@ -203,55 +211,86 @@ struct Set {
     pending: bool,
 }
 
-/// Evaluates the outputs and puts them on the record: each under its name and, if exported, under its export name.
-fn set_outputs(
-    invocation: &Invocation,
-    desk: &mut Desk,
-    session: &Session,
-    inputs: &StackInputs,
-    plan: &Plan,
-    stage: Stage,
-) -> Result<Set> {
-    let stack_id = stack_id(desk, session);
-    let pseudo = inputs.pseudo(invocation, &session.key, &stack_id);
-    let parameters = Bound::from_document(&plan.parameters)?;
-    let conditions = template::conditions(&inputs.template, &parameters, &pseudo)?;
-    let imported = Imported::from_document(&plan.imports)?;
-    let published = {
-        let resources = Recorded(&desk.record);
-        let scope = Scope {
-            template: &inputs.template,
-            pseudo: &pseudo,
-            parameters: &parameters,
-            conditions: &conditions,
-            resources: &resources,
-            imports: &imported,
-        };
-        exports::publish(&template::outputs(&scope)?)?
-    };
-    let record = &mut desk.record;
-    let hold: &[String] = if stage == Stage::Applied { &plan.held } else { &[] };
-    handshake::supersede(record, plan.replaced.iter().map(String::as_str));
-    handshake::publish(record, &published, hold.iter().map(String::as_str));
-    record.migrate(&session.key);
-    let wanted: BTreeSet<String> = inputs
-        .template
-        .resources
-        .keys()
-        .filter(|id| cdkd_core::plan::is_wanted(&inputs.template, &conditions, id))
-        .cloned()
-        .collect();
-    let save = match stage {
-        Stage::Applied => Save::Midway,
-        Stage::CleanedUp => Save::Success { wanted: &wanted },
-    };
-    settle(record, &imported.reads(), save);
-    let left = !record.pending_deletes().is_empty() || record.rows().any(|(id, _)| !wanted.contains(id));
-    if stage == Stage::CleanedUp && !left {
-        handshake::forget_superseded(record);
+/// What the templates of the stack, and of those nested in it, are evaluated with.
+struct Basis<'b> {
+    key: &'b RecordKey,
+    inputs: &'b StackInputs,
+    plan: &'b Plan,
+    pseudo: Pseudo,
+    parameters: Bound,
+    conditions: IndexMap<String, bool>,
+    imported: Imported,
+}
+
+impl<'b> Basis<'b> {
+    fn new(
+        invocation: &Invocation,
+        desk: &Desk,
+        session: &'b Session,
+        inputs: &'b StackInputs,
+        plan: &'b Plan,
+    ) -> Result<Self> {
+        let pseudo = inputs.pseudo(invocation, &session.key, &stack_id(desk, session));
+        let parameters = Bound::from_document(&plan.parameters)?;
+        let conditions = template::conditions(&inputs.template, &parameters, &pseudo)?;
+        let imported = Imported::from_document(&plan.imports)?;
+        Ok(Self { key: &session.key, inputs, plan, pseudo, parameters, conditions, imported })
     }
-    let given_up = record.importable().keys().any(|name| !published.export_names.contains(name));
-    Ok(Set { warnings: published.warnings, pending: left || given_up })
+
+    fn tree(&self) -> Result<Tree<'_>> {
+        let ground = Ground {
+            key: self.key,
+            inputs: self.inputs,
+            pseudo: &self.pseudo,
+            parameters: &self.parameters,
+            conditions: &self.conditions,
+        };
+        ground.tree(|path| self.plan.nested.get(path).cloned().unwrap_or_default())
+    }
+}
+
+/// Evaluates the outputs and puts them on the records: each under its name and, if exported, under its export name.
+fn set_outputs(desk: &mut Desk, tree: &Tree<'_>, basis: &Basis<'_>, stage: Stage) -> Result<Set> {
+    let (plan, imported) = (basis.plan, &basis.imported);
+    desk.sync();
+    let mut parts: BTreeMap<String, (Published, Reads)> = BTreeMap::new();
+    {
+        let known = Known { resources: &Recorded(&desk.record), imports: imported };
+        for (path, _) in tree.stacks() {
+            let published = exports::publish(&tree.outputs(path, known)?)?;
+            let reads = imported.of(&tree.reads(path, Known::nothing())?);
+            parts.insert(path.to_owned(), (published, reads));
+        }
+    }
+    let wanted = |id: &str| is_wanted_in(tree, id);
+    let left = !desk.record.pending_deletes().is_empty() || desk.record.rows().any(|(id, _)| !wanted(id));
+    let hold: &[String] = if stage == Stage::Applied { &plan.held } else { &[] };
+    let mut set = Set { warnings: Vec::new(), pending: left };
+    let nothing = (Published::default(), Reads::default());
+    let keys: BTreeMap<String, RecordKey> =
+        desk.own().map(|(path, _)| (path.to_owned(), desk.key_of(path))).collect();
+    for (path, record) in desk.own_mut() {
+        // One that the template lacks and that is still there publishes nothing any more.
+        let (published, reads) = parts.get(path).unwrap_or(&nothing);
+        handshake::supersede(record, plan.replaced.iter().map(String::as_str));
+        handshake::publish(record, published, hold.iter().map(String::as_str));
+        if let Some(key) = keys.get(path) {
+            record.migrate(key);
+        }
+        // As long as anything from before is left in the tree, it may be built on what any of its stacks imported.
+        let rows: BTreeSet<String> = record.rows().map(|(id, _)| id.to_owned()).collect();
+        let save = match stage {
+            Stage::CleanedUp if !left => Save::Success { wanted: &rows },
+            _ => Save::Midway,
+        };
+        settle(record, reads, save);
+        if stage == Stage::CleanedUp && !left {
+            handshake::forget_superseded(record);
+        }
+        set.pending |= record.importable().keys().any(|name| !published.export_names.contains(name));
+        set.warnings.extend_from_slice(&published.warnings);
+    }
+    Ok(set)
 }
 
 fn stack_id(desk: &Desk, session: &Session) -> String {
@@ -259,27 +298,67 @@ fn stack_id(desk: &Desk, session: &Session) -> String {
 }
 
 /// What cdkd remembers until the next deploy.
-fn remember(desk: &mut Desk, session: &Session, inputs: &StackInputs, parameters: &Bound, deployed: bool) {
-    let before = desk.record.deploy().unwrap_or_default();
-    desk.record.set_deploy(&Deploy {
-        stack_id: stack_id(desk, session),
-        deployed: deployed || before.deployed,
-        parameters: parameters.stored(),
-        tags: inputs.tags.clone(),
-        termination_protection: inputs.termination_protection,
-    });
+fn remember(
+    desk: &mut Desk,
+    session: &Session,
+    tree: &Tree<'_>,
+    basis: &Basis<'_>,
+    deployed: bool,
+) -> Result<()> {
+    let own_id = stack_id(desk, session);
+    let mut deploys: BTreeMap<String, Deploy> = BTreeMap::new();
+    {
+        let known = Known { resources: &Recorded(&desk.record), imports: &basis.imported };
+        for (path, stack) in tree.stacks() {
+            let root = path.is_empty();
+            let deploy = Deploy {
+                stack_id: if root { own_id.clone() } else { stack.pseudo.stack_id.clone() },
+                deployed,
+                parameters: tree.parameters(path, known)?.stored(),
+                tags: tree.tags(path, known)?,
+                termination_protection: root && basis.inputs.termination_protection,
+            };
+            deploys.insert(path.to_owned(), deploy);
+        }
+    }
+    for (path, record) in desk.own_mut() {
+        if let Some(mut deploy) = deploys.remove(path) {
+            deploy.deployed |= record.deploy().is_some_and(|before| before.deployed);
+            record.set_deploy(&deploy);
+        }
+    }
+    Ok(())
 }
 
-/// Keeps the template beside the record, intrinsics and tokens untouched.
-pub(crate) async fn keep_template(
+/// The paths of the nested stacks that were on record when the run began.
+fn nested_before(begun: &Value) -> impl Iterator<Item = &str> {
+    begun["nested"].as_object().into_iter().flatten().map(|(path, _)| path.as_str())
+}
+
+/// Keeps the templates of a stack, and of those nested in it, beside their records, intrinsics and tokens untouched.
+pub(crate) async fn keep_templates(
     invocation: &Invocation,
-    session: &Session,
-    template: &Value,
+    desk: &Desk,
+    inputs: &StackInputs,
     name: &str,
 ) -> Result<()> {
+    let template = |path: &str| match path {
+        "" => Some(&inputs.template_document),
+        path => inputs.nested_documents.get(path),
+    };
+    let kept = desk.own().filter_map(|(path, _)| Some((desk.key_of(path), template(path)?)));
+    let writes = kept.map(|(key, document)| async move {
+        let settings = &invocation.settings;
+        let place = format!("{}{name}", key.templates(&settings.prefix));
+        let body = serde_json::to_vec_pretty(document).unwrap_or_default();
+        invocation.aws.store.put(&settings.state_bucket, &place, body, Condition::Always).await?;
+        invocation.aws.store.purge(&settings.state_bucket, &place, true).await
+    });
+    futures::future::try_join_all(writes).await.map(drop)
+}
+
+/// Removes the templates of a stack that is gone.
+async fn forget_templates(invocation: &Invocation, key: &RecordKey) -> Result<()> {
     let settings = &invocation.settings;
-    let place = format!("{}{name}", session.key.templates(&settings.prefix));
-    let body = serde_json::to_vec_pretty(template).unwrap_or_default();
-    invocation.aws.store.put(&settings.state_bucket, &place, body, Condition::Always).await?;
-    invocation.aws.store.purge(&settings.state_bucket, &place, true).await
+    invocation.aws.store.purge(&settings.state_bucket, &key.templates(&settings.prefix), false).await
 }

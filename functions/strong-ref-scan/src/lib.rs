@@ -49,17 +49,25 @@ pub async fn handle(event: Value, invocation: Invocation) -> Result<Value> {
 async fn scan(producer: &RecordKey, exports: Option<&[String]>, invocation: &Invocation) -> Result<Value> {
     let found = invocation.scan_consumers(producer, exports).await?;
     refuse(producer, &found, exports.map_or(Intent::Destroy, |_| Intent::Withdraw(&[])))?;
-    let record = invocation.read_record(producer).await?.map(|loaded| loaded.record);
-    let mut warnings = unknown(producer, exports, record.as_ref());
+    let documents = invocation.read_tree(producer, &[]).await?;
+    let root = documents.merged();
+    let records: Vec<&Record> = root.iter().chain(documents.nested().map(|(_, record)| record)).collect();
+    let mut warnings = unknown(producer, exports, &records);
     warnings.extend(found.warning(producer));
     Ok(json!({ "consumers": [], "warnings": warnings }))
 }
 
 /// What was asked about and is not there: a misspelt name has no consumers either.
-fn unknown(producer: &RecordKey, exports: Option<&[String]>, record: Option<&Record>) -> Vec<String> {
-    let Some(record) = record else { return vec![format!("{producer} is not on record")] };
-    let (exported, withdrawing) = (record.importable(), record.withdrawing());
-    let known = |name: &String| exported.contains_key(name) || withdrawing.contains_key(name);
+fn unknown(producer: &RecordKey, exports: Option<&[String]>, records: &[&Record]) -> Vec<String> {
+    if records.is_empty() {
+        return vec![format!("{producer} is not on record")];
+    }
+    let known = |name: &String| {
+        let has = |record: &&Record| {
+            record.importable().contains_key(name) || record.withdrawing().contains_key(name)
+        };
+        records.iter().any(has)
+    };
     let missing = exports.into_iter().flatten().filter(|name| !known(name));
     missing.map(|name| format!("{producer} has no export `{name}` on record")).collect()
 }

@@ -4,6 +4,7 @@
 //! status codes become the domain's errors in one place per service.
 
 pub mod cloud_control;
+pub mod desk;
 pub mod edge;
 pub mod estate;
 pub mod executions;

@@ -75,13 +75,15 @@ impl Imported {
             && self.later_outputs.is_empty()
     }
 
-    /// What the record is to say of them.
-    pub fn reads(&self) -> Reads {
+    /// What the record of one of the stacks of a tree is to say of them: of those that its template reads.
+    pub fn of(&self, read: &template::Reads) -> Reads {
+        let exports = self.exports.iter().filter(|(name, _)| read.exports.contains_key(*name));
         Reads {
-            imports: self.exports.iter().map(|(name, found)| found.import(name)).collect(),
+            imports: exports.map(|(name, found)| found.import(name)).collect(),
             output_reads: self
                 .outputs
                 .keys()
+                .filter(|output| read.outputs.contains_key(*output))
                 .map(|read| cdkd_core::state::OutputRead {
                     source_stack: read.source.stack.to_string(),
                     source_region: read.source.region.to_string(),
@@ -132,6 +134,16 @@ impl Imported {
             imported.outputs.insert(OutputRead { source: one.producer.clone(), output }, one);
         }
         Ok(imported)
+    }
+}
+
+/// By the path of the stack, the exports that an earlier run had withdrawn.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FoundWithdrawn(BTreeMap<String, Vec<String>>);
+
+impl FoundWithdrawn {
+    pub fn of(&self, path: &str) -> &[String] {
+        self.0.get(path).map(Vec::as_slice).unwrap_or_default()
     }
 }
 
@@ -424,21 +436,33 @@ impl Invocation {
         .await
     }
 
-    /// Brings the index up to a stack's record, or drops a stack that is gone; a failure is a warning, since the index
-    /// mends itself (seed, "Concurrency").
-    pub async fn index_stack(&self, key: &RecordKey, record: Option<&Record>) -> Option<String> {
+    /// Brings the index up to the records of a stack and of those nested in it, or drops those that are gone (`None`); a
+    /// failure is a warning, since the index mends itself (seed, "Concurrency").
+    pub async fn index_records(
+        &self,
+        root: &RecordKey,
+        records: &[(RecordKey, Option<&Record>)],
+    ) -> Option<String> {
         let changed = self
-            .change_index(&key.region, async |index| {
-                match record {
-                    Some(record) => index.update_for_stack(key, record, None),
-                    None => index.remove_for_stack(key),
+            .change_index(&root.region, async |index| {
+                // What one gives up another may have taken: those that are gone go first.
+                for (key, record) in records {
+                    match record {
+                        Some(_) => {}
+                        None => index.remove_for_stack(key),
+                    }
+                }
+                for (key, record) in records {
+                    if let Some(record) = record {
+                        index.update_for_stack(key, record, None);
+                    }
                 }
                 Ok(())
             })
             .await;
         changed
             .err()
-            .map(|error| format!("the index of exports was not brought up to {key}: {}", error.message()))
+            .map(|error| format!("the index of exports was not brought up to {root}: {}", error.message()))
     }
 
     /// The consumer's second look, after its imports are on record and before their first use (rules E22, E25): the
@@ -479,11 +503,15 @@ impl Invocation {
         Ok(())
     }
 
-    /// The exports of a stack that a run found withdrawn by an earlier one when it began.
-    pub async fn found_withdrawn(&self, run: &Run, key: &RecordKey) -> Result<Vec<String>> {
+    /// The exports of a stack, and of those nested in it, that a run found withdrawn by an earlier one when it began.
+    pub async fn found_withdrawn(&self, run: &Run, key: &RecordKey) -> Result<FoundWithdrawn> {
         let begun = self.read_run(&run.stack_document(key, "begun.json")).await?;
-        let names = begun["withdrawing"].as_array().into_iter().flatten();
-        Ok(names.filter_map(Value::as_str).map(str::to_owned).collect())
+        let names = |list: &Value| -> Vec<String> {
+            list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+        };
+        let nested = begun["nested"].as_object().into_iter().flatten();
+        let nested = nested.map(|(path, one)| (path.clone(), names(&one["withdrawing"])));
+        Ok(FoundWithdrawn(nested.chain([(String::new(), names(&begun["withdrawing"]))]).collect()))
     }
 
     /// [`View::consumers`] of a view of its own.

@@ -3,13 +3,18 @@
 use cdkd_core::name::RecordKey;
 use cdkd_core::plan::Plan;
 use cdkd_core::state::Record;
-use cdkd_core::template::{self, Bound, ParameterSources, Pseudo, Template};
+use cdkd_core::state::tree::key_of;
+use cdkd_core::template::{self, Bound, Nested, ParameterSources, Pseudo, Root, Template, Tree, nest};
 use cdkd_core::{Code, Error, Result};
+use futures::{StreamExt as _, TryStreamExt as _};
 use indexmap::IndexMap;
 use serde_json::{Map, Value};
 
 use crate::edge::Invocation;
 use crate::stack::Run;
+
+/// Templates that are read at once.
+const IN_FLIGHT: usize = 32;
 
 /// `run.json`: the options of the run and what the assembly says of its stacks.
 pub struct RunDocument {
@@ -21,6 +26,9 @@ pub struct StackInputs {
     pub template: Template,
     /// As laid out, for the copy that is kept beside the record.
     pub template_document: Value,
+    /// Those of the nested stacks, by the way to them.
+    pub nested_documents: IndexMap<String, Value>,
+    nested: IndexMap<String, Nested>,
     pub tags: Map<String, Value>,
     pub termination_protection: bool,
     pub notification_arns: Vec<String>,
@@ -73,7 +81,11 @@ impl RunDocument {
             .collect()
     }
 
-    /// Reads the template of one of the run's stacks.
+    fn run_name(&self) -> String {
+        self.document["run"]["name"].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Reads the template of one of the run's stacks, and those of the stacks nested in it.
     pub async fn inputs(&self, invocation: &Invocation, key: &RecordKey) -> Result<StackInputs> {
         let missing =
             || Error::new(Code::InvalidState, format!("the run's document says nothing of the stack {key}"));
@@ -85,16 +97,66 @@ impl RunDocument {
                     && stack["region"].as_str() == Some(key.region.as_str())
             })
             .ok_or_else(missing)?;
-        let template_document = invocation.read_run(entry["template"].as_str().ok_or_else(missing)?).await?;
-        let bytes = serde_json::to_vec(&template_document).unwrap_or_default();
+        let paths = strings(&entry["nested"]);
+        let reads = paths.iter().map(|path| async move {
+            invocation.read_run(&template_place(&self.run_name(), &key_of(key, path))).await
+        });
+        let (template_document, nested) = futures::try_join!(
+            invocation.read_run(entry["template"].as_str().ok_or_else(missing)?),
+            futures::stream::iter(reads).buffered(IN_FLIGHT).try_collect::<Vec<Value>>(),
+        )?;
+        let parse = |document: &Value, key: &RecordKey| {
+            Template::parse(&serde_json::to_vec(document).unwrap_or_default(), key.stack.as_str())
+        };
+        let template = parse(&template_document, key)?;
+        let nested_documents: IndexMap<String, Value> = paths.into_iter().zip(nested).collect();
+        let templates = nested_documents
+            .iter()
+            .map(|(path, document)| Ok((path.clone(), parse(document, &key_of(key, path))?)))
+            .collect::<Result<Vec<_>>>()?;
         Ok(StackInputs {
-            template: Template::parse(&bytes, key.stack.as_str())?,
+            template,
             template_document,
+            nested: nest(templates),
+            nested_documents,
             tags: entry["tags"].as_object().cloned().unwrap_or_default(),
             termination_protection: entry["terminationProtection"].as_bool().unwrap_or(false),
             notification_arns: strings(&entry["notificationArns"]),
             parameters: entry["parameters"].clone(),
         })
+    }
+}
+
+/// Where the template of a stack, or of a nested one, lies in the runs bucket.
+pub fn template_place(run: &str, key: &RecordKey) -> String {
+    format!("runs/{run}/templates/{}/{}.json", key.region, key.stack)
+}
+
+/// What the templates of a stack, and of those nested in it, are evaluated with.
+pub struct Ground<'g> {
+    pub key: &'g RecordKey,
+    pub inputs: &'g StackInputs,
+    pub pseudo: &'g Pseudo,
+    pub parameters: &'g Bound,
+    pub conditions: &'g IndexMap<String, bool>,
+}
+
+impl<'g> Ground<'g> {
+    /// The stacks of the tree; `stack_id` gives `AWS::StackId` of the nested one at a path.
+    ///
+    /// # Errors
+    /// As [`Tree::open`].
+    pub fn tree(&self, stack_id: impl Fn(&str) -> String) -> Result<Tree<'g>> {
+        let root = Root {
+            key: self.key,
+            template: &self.inputs.template,
+            nested: &self.inputs.nested,
+            pseudo: self.pseudo,
+            parameters: self.parameters,
+            conditions: self.conditions,
+            tags: &self.inputs.tags,
+        };
+        Tree::unread(root, stack_id)
     }
 }
 
@@ -129,8 +191,7 @@ impl StackInputs {
             region: key.region.to_string(),
             partition: partition.name.to_owned(),
             url_suffix: partition.url_suffix.to_owned(),
-            // A nested stack's record is `Parent~Child`; `~` is not legal in resource names (rule T11).
-            stack_name: key.stack.as_str().replace('~', "-"),
+            stack_name: key.stack.to_string(),
             stack_id: stack_id.to_owned(),
             notification_arns: self.notification_arns.clone(),
         }

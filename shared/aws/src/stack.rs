@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use cdkd_core::name::RecordKey;
-use cdkd_core::protocol::journal::{self, Change, Entry, Journal};
+use cdkd_core::protocol::journal::{self, Entry, Journal};
 use cdkd_core::state::Record;
 use cdkd_core::state::lock::{Decision, Holder, Lock, decide};
 use cdkd_core::{Code, Error, Result};
@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::Mutex;
 
+pub use crate::desk::Desk;
 use crate::edge::Invocation;
 use crate::executions::Life;
 use crate::settings;
@@ -254,25 +255,9 @@ impl Session {
         Ok(session)
     }
 
-    /// The record with the journal's changes on it; `None` if the stack is not on record.
+    /// The record, with those of nested stacks, and the journal's changes on it.
     pub async fn record(&self) -> Result<Desk> {
-        let loaded = self.invocation.read_record(&self.key).await?;
-        let (record, etag, legacy) = match loaded {
-            Some(loaded) => (Some(loaded.record), loaded.etag, loaded.legacy),
-            None => (None, None, None),
-        };
-        let mut desk = Desk {
-            invocation: self.invocation.clone(),
-            key: self.key.clone(),
-            stored: record.clone(),
-            record: record.unwrap_or_else(|| Record::new(&self.key)),
-            etag,
-            legacy,
-        };
-        for change in &self.found.changes {
-            change.apply(&mut desk.record);
-        }
-        Ok(desk)
+        Desk::open(&self.invocation, &self.key, &self.found.changes).await
     }
 
     /// Checks once more that the lock is this run's own.
@@ -567,104 +552,5 @@ impl Writer {
         };
         *self.broken.borrow_mut() = Some(error.clone());
         Err(error)
-    }
-}
-
-/// The record on the table: as stored, and as it is to be.
-pub struct Desk {
-    invocation: Invocation,
-    key: RecordKey,
-    pub record: Record,
-    /// As it stands in S3; `None` if the stack is not on record.
-    pub stored: Option<Record>,
-    etag: Option<String>,
-    legacy: Option<String>,
-}
-
-impl Desk {
-    /// Applies a change to the record in memory.
-    pub fn apply(&mut self, change: &Change) {
-        change.apply(&mut self.record);
-    }
-
-    /// Whether memory and S3 say different things.
-    pub fn is_dirty(&self) -> bool {
-        match &self.stored {
-            Some(stored) => !stored.says_the_same(&self.record),
-            None => !self.record.says_the_same(&Record::new(&self.key)),
-        }
-    }
-
-    /// Writes the record if it differs from what is stored.
-    pub async fn save(&mut self) -> Result<bool> {
-        if !self.is_dirty() {
-            return Ok(false);
-        }
-        self.write().await?;
-        Ok(true)
-    }
-
-    /// Writes the record: one conditional PUT replaces it, it is never deleted and rewritten (L8).
-    ///
-    /// # Errors
-    /// `StateConflict` if another writer was first.
-    pub async fn write(&mut self) -> Result<()> {
-        // The version is raised by what publishes outputs alone: a record below 9 cannot say which of them are exports.
-        self.record.locate(&self.key);
-        self.record.touch(settings::now());
-        let settings = &self.invocation.settings;
-        let store = &self.invocation.aws.store;
-        let place = self.key.state(&settings.prefix);
-        let condition = self.etag.as_deref().map_or(Condition::Absent, Condition::Matches);
-        match store.put(&settings.state_bucket, &place, self.record.to_bytes(), condition).await? {
-            Written::Yes(etag) => self.etag = Some(etag),
-            Written::Lost | Written::Gone => return Err(self.conflict()),
-        }
-        if let Some(etag) = self.legacy.take() {
-            // Moved: the new place counts from the write above on.
-            store
-                .delete_matching(&settings.state_bucket, &self.key.legacy_state(&settings.prefix), &etag)
-                .await?;
-        }
-        self.stored = Some(self.record.clone());
-        Ok(())
-    }
-
-    /// Rewrites the record as it is, so that a write that an earlier holder still has on its way fails.
-    pub async fn bump(&mut self) -> Result<()> {
-        if self.etag.is_some() || self.legacy.is_some() {
-            self.write().await?;
-        }
-        Ok(())
-    }
-
-    /// Deletes the record, if there is one.
-    pub async fn delete(&mut self) -> Result<()> {
-        let settings = &self.invocation.settings;
-        let store = &self.invocation.aws.store;
-        if let Some(etag) = self.etag.take()
-            && !store
-                .delete_matching(&settings.state_bucket, &self.key.state(&settings.prefix), &etag)
-                .await?
-        {
-            return Err(self.conflict());
-        }
-        if let Some(etag) = self.legacy.take() {
-            store
-                .delete_matching(&settings.state_bucket, &self.key.legacy_state(&settings.prefix), &etag)
-                .await?;
-        }
-        self.stored = None;
-        Ok(())
-    }
-
-    fn conflict(&self) -> Error {
-        Error::new(
-            Code::StateConflict,
-            format!("the record of {} changed while this run worked on it", self.key),
-        )
-        .hint("another writer does not keep to the lock; start the execution again")
-        .detail("stack", self.key.stack.as_str())
-        .detail("region", self.key.region.as_str())
     }
 }

@@ -19,5 +19,8 @@ pub const MAX_RATIO: u64 = 200;
 /// Documents up to this many bytes are exempt from [`MAX_RATIO`]: they harm nobody.
 pub const RATIO_EXEMPT: u64 = 1 << 20;
 
+/// Nested stacks of one stack, at any depth. A template that nests itself would have no end.
+pub const MAX_NESTED: usize = 500;
+
 /// Manifests of nested assemblies (CDK stages), the outermost one included.
 pub const MAX_MANIFESTS: usize = 1_000;

@@ -10,6 +10,7 @@ pub mod input;
 pub mod limits;
 pub mod manifest;
 pub mod metadata;
+mod nested;
 pub mod opening;
 mod order;
 pub mod path;
@@ -22,6 +23,7 @@ pub mod zip;
 #[cfg(test)]
 mod testing;
 
+pub use nested::NestedTemplate;
 pub use opening::Opening;
 pub use select::Request;
 pub use selection::{SelectedStack, Selection};

@@ -9,15 +9,17 @@ use std::collections::BTreeSet;
 use indexmap::IndexMap;
 
 use super::asset_manifest::AssetManifest;
-use super::limits::{MAX_DOCUMENTS, MAX_MANIFESTS};
+use super::limits::{MAX_DOCUMENTS, MAX_MANIFESTS, MAX_NESTED};
 use super::manifest::{ArtifactKind, Manifest, TemplateFacts};
 use super::metadata::{Level, Metadata};
-use super::path::resolve;
+use super::nested::{NestedTemplate, places};
+use super::path::{folder, resolve};
 use super::select::{Chosen, Request, Selecting};
 use super::selection::{SHOWN, SelectedStack, Selection, count, pseudo, sources};
 use super::tree::{Assembly, Stack};
 use crate::error::{Code, Error, Place, Result};
-use crate::template::{Links, Template, links};
+use crate::state::tree::{id, key_of};
+use crate::template::{Links, ParameterSources, Template, links};
 
 /// An assembly that is being opened.
 ///
@@ -194,8 +196,50 @@ impl Opening {
             for path in paths.filter(|path| !self.documents.contains_key(*path)) {
                 self.needed.insert(path.clone(), Need::Document(stack.label()));
             }
+            for path in self.nested(stack)?.1 {
+                self.needed.insert(path, Need::Document(stack.label()));
+            }
         }
         Ok(())
+    }
+
+    /// The templates of the stacks nested in one, by the way to them, and those that are to be read yet.
+    fn nested(&self, stack: &Stack) -> Result<(IndexMap<String, NestedTemplate>, BTreeSet<String>)> {
+        let (mut found, mut missing) = (IndexMap::new(), BTreeSet::new());
+        // What is wrong with an asset manifest is told in the end.
+        let manifests: Vec<AssetManifest> = stack
+            .asset_manifests
+            .iter()
+            .filter_map(|path| AssetManifest::parse(self.documents.get(path)?, path).ok())
+            .collect();
+        let root = &stack.artifact.template;
+        let all_read = stack.asset_manifests.iter().all(|path| self.documents.contains_key(path));
+        let Some(template) = self.documents.get(root).filter(|_| all_read) else {
+            return Ok((found, missing));
+        };
+        let mut open = vec![(String::new(), template.as_slice())];
+        while let Some((path, template)) = open.pop() {
+            for (logical_id, file) in places(template, folder(root), &manifests)? {
+                if found.len() >= MAX_NESTED {
+                    return Err(Error::new(
+                        Code::AssemblyTooLarge,
+                        format!("stack {} has more than {MAX_NESTED} nested stacks", stack.label()),
+                    )
+                    .hint("a template that nests itself, through however many, has no end"));
+                }
+                let path = id(&path, &logical_id);
+                match self.documents.get(&file) {
+                    Some(template) => {
+                        found.insert(path.clone(), NestedTemplate { file, template: template.clone() });
+                        open.push((path, template));
+                    }
+                    None => {
+                        missing.insert(file);
+                    }
+                }
+            }
+        }
+        Ok((found, missing))
     }
 
     fn need_of_candidates(&mut self, selecting: &Selecting, candidates: &[usize]) {
@@ -223,7 +267,18 @@ impl Opening {
         let template = Template::parse(self.documents.get(&artifact.template)?, key.stack.as_str()).ok()?;
         let sources = sources(self.request.parameters.of(artifact.names()), artifact.parameters.clone());
         let pseudo = pseudo(&key, &self.request.account, &artifact.notification_arns);
-        Some(links(&template, &sources, &pseudo))
+        let mut all = links(&template, &sources, &pseudo);
+        // Of a stack that is not selected its nested ones are not read.
+        let (nested, _) = self.nested(selecting.assembly.stacks.get(index)?).ok()?;
+        for (path, nested) in nested {
+            let key = key_of(&key, &path);
+            let Ok(template) = Template::parse(&nested.template, key.stack.as_str()) else { continue };
+            let more = links(&template, &ParameterSources::default(), &pseudo);
+            all.exports.extend(more.exports);
+            all.imports.extend(more.imports);
+            all.outputs.extend(more.outputs);
+        }
+        Some(all)
     }
 
     fn document(&self, path: &str) -> Result<&[u8]> {
@@ -243,6 +298,7 @@ impl Opening {
 
     fn stack(&self, stack: &Stack, chosen: Chosen, metadata: Metadata) -> Result<SelectedStack> {
         let artifact = stack.artifact.clone();
+        let (nested, _) = self.nested(stack)?;
         let template = self.document(&artifact.template)?.to_vec();
         let facts = TemplateFacts::read(&template, &artifact.template)?;
         let asset_manifests = stack
@@ -264,6 +320,7 @@ impl Opening {
             template_path: artifact.template,
             template,
             facts,
+            nested,
             parameters: artifact.parameters,
             tags,
             termination_protection: artifact.termination_protection,
@@ -513,5 +570,38 @@ mod tests {
             source = source.raw(&format!("{n}.json"), &large);
         }
         assert_eq!(open(&source, request(&[])).unwrap_err().code(), Code::AssemblyTooLarge);
+    }
+
+    #[test]
+    fn a32_templates_of_nested_stacks_are_read_at_any_depth_and_are_no_assets() {
+        let nested =
+            |file: &str| json!({"Type": "AWS::CloudFormation::Stack", "Metadata": {"aws:asset:path": file}});
+        let file = |path: &str| json!({"source": {"path": path, "packaging": "file"}, "destinations": {}});
+        let files = json!({"t": file("t.json"), "c": file("c.json"), "g": file("g.json")});
+        let source = with_assets(&files, &json!({}))
+            .with("t.json", &json!({"Resources": {"C": nested("c.json"), "D": nested("c.json")}}))
+            .with("c.json", &json!({"Resources": {"G": nested("g.json")}}))
+            .with("g.json", &template());
+        let (rounds, opening) = rounds(&source, request(&[]));
+        assert_eq!(rounds, ["manifest.json", "t.json S.assets.json", "c.json", "g.json"]);
+        let selection = opening.finish().unwrap();
+        let [stack] = &selection.stacks[..] else { panic!("one stack") };
+        let mut paths: Vec<&str> = stack.nested.keys().map(String::as_str).collect();
+        paths.sort_unstable();
+        assert_eq!(paths, ["C", "C~G", "D", "D~G"]);
+        assert_eq!(stack.nested["D~G"].file, "g.json");
+        stack.check_assets().unwrap();
+        let templates = stack.nested_templates().unwrap();
+        assert_eq!(templates["C"].nested["G"].template.stack, "S~C~G");
+
+        let endless = with_assets(&json!({}), &json!({}))
+            .with("t.json", &json!({"Resources": {"C": nested("t.json")}}));
+        let error = open(&endless, request(&[])).unwrap_err();
+        assert_eq!(error.code(), Code::AssemblyTooLarge);
+        let lacking = with_assets(&json!({}), &json!({}))
+            .with("t.json", &json!({"Resources": {"C": nested("x.json")}}));
+        let error = open(&lacking, request(&[])).unwrap_err();
+        assert_eq!(error.code(), Code::InvalidAssembly);
+        assert!(error.message().contains("x.json"), "{error}");
     }
 }

@@ -387,7 +387,7 @@ fn named(assembly: &Assembly, request: &Request, notices: &mut Vec<String>) -> R
     for pattern in &request.stacks {
         let found = matching(assembly, pattern);
         if found.is_empty() {
-            errors.push(not_found(assembly, pattern));
+            errors.push(nested_stack(pattern).unwrap_or_else(|| not_found(assembly, pattern)));
         } else if let Some(ours) = of_this_account(assembly, request, &found, notices) {
             chosen.extend(ours);
         } else {
@@ -396,6 +396,15 @@ fn named(assembly: &Assembly, request: &Request, notices: &mut Vec<String>) -> R
     }
     Error::all(errors)?;
     Ok(chosen)
+}
+
+/// The refusal of a nested stack by itself (rule E8).
+fn nested_stack(pattern: &str) -> Option<Error> {
+    let (parent, _) = pattern.split_once('~')?;
+    Some(
+        Error::new(Code::InvalidInput, format!("`{pattern}` is a nested stack of `{parent}`"))
+            .hint(format!("deploy `{parent}`; its nested stacks go with it")),
+    )
 }
 
 /// Those of `found` that live in the run's account, with a notice for each other; `None` if all are others'.

@@ -8,10 +8,12 @@ use serde_json::Value;
 use super::asset_manifest::{Asset, AssetKind, AssetManifest};
 use super::input::Parameters;
 use super::manifest::TemplateFacts;
+use super::nested::NestedTemplate;
 use super::order::{Needs, arrange};
 use crate::error::{Code, Error, Place, Result};
 use crate::name::{Account, RecordKey, Region, StackName};
-use crate::template::{ParameterSources, Pseudo};
+use crate::state::tree::key_of;
+use crate::template::{Nested, ParameterSources, Pseudo, Template, nest};
 
 /// The stacks of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -40,6 +42,8 @@ pub struct SelectedStack {
     /// The template as it lies in the assembly: JSON, an object.
     pub template: Vec<u8>,
     pub facts: TemplateFacts,
+    /// The templates of its nested stacks, by the way to them (see [`crate::state::tree`]), parents before children.
+    pub nested: IndexMap<String, NestedTemplate>,
     /// Parameters of the manifest; those of the run go before them (rule T15).
     pub parameters: IndexMap<String, String>,
     pub tags: IndexMap<String, String>,
@@ -156,9 +160,29 @@ impl SelectedStack {
         (!self.facts.has_resources).then(|| format!("stack `{}` has no resources and is skipped", self.name))
     }
 
-    /// Assets that would have to be published: all but the template.
+    /// The templates of its nested stacks, parsed.
+    ///
+    /// # Errors
+    /// As [`Template::parse`], of all at once.
+    pub fn nested_templates(&self) -> Result<IndexMap<String, Nested>> {
+        let (mut templates, mut errors) = (Vec::new(), Vec::new());
+        for (path, nested) in &self.nested {
+            match Template::parse(&nested.template, key_of(&self.key(), path).stack.as_str()) {
+                Ok(template) => templates.push((path.clone(), template)),
+                Err(error) => errors.push(error),
+            }
+        }
+        Error::all(errors)?;
+        Ok(nest(templates))
+    }
+
+    /// Assets that would have to be published: all but the templates, which are read from the assembly.
     pub fn unsupported_assets(&self) -> Vec<Asset<'_>> {
-        self.asset_manifests.iter().flat_map(|manifest| manifest.assets_beside(&self.template_path)).collect()
+        let is_template =
+            |asset: &Asset<'_>| self.nested.values().any(|it| Some(it.file.as_str()) == asset.path);
+        let all =
+            self.asset_manifests.iter().flat_map(|manifest| manifest.assets_beside(&self.template_path));
+        all.filter(|asset| !is_template(asset)).collect()
     }
 
     /// Refuses what this release does not publish (`UnsupportedAsset`): assets other than the template, and those of

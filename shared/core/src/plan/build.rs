@@ -221,7 +221,6 @@ impl Planner<'_> {
     /// The step of a resource; `own`: what it needs in its own stack.
     fn step(&self, id: &str, resource: &Resource, own: &[String]) -> Result<Option<Step>> {
         let (engine, schema) = engine(&resource.type_name)?;
-        not_nested(&resource.type_name)?;
         self.foresight.met_change.set(false);
         let desired = self.tree.properties(id, self.known())?;
         if let Some(secret) = desired.secrets().first() {
@@ -332,8 +331,7 @@ pub fn check_types(key: &RecordKey, template: &Template, conditions: &IndexMap<S
     let wanted =
         template.resources.iter().filter(|(logical_id, _)| is_wanted(template, conditions, logical_id));
     let errors = wanted.filter_map(|(logical_id, resource)| {
-        let served = engine(&resource.type_name).and_then(|_| not_nested(&resource.type_name));
-        served.err().map(|error| error.place(&place(key, logical_id)))
+        engine(&resource.type_name).err().map(|error| error.place(&place(key, logical_id)))
     });
     Error::all(errors.collect())
 }
@@ -391,23 +389,10 @@ pub fn deletion_policy(given: Option<&str>, type_name: &str, properties: &Value)
 
 /// Deletes of rows that are not `wanted` any more and of what waits for its delete, dependents first.
 pub fn deletes(key: &RecordKey, record: &Record, wanted: impl Fn(&str) -> bool) -> Result<Vec<Step>> {
-    for (logical_id, row) in record.rows() {
-        not_nested(row.resource_type()).map_err(|error| error.place(&place(key, logical_id)))?;
-    }
     deletes_but(key, record, wanted, &[])
 }
 
-/// Until runs carry them out, nested stacks are refused.
-fn not_nested(type_name: &str) -> Result<()> {
-    if type_name != NESTED {
-        return Ok(());
-    }
-    Err(Error::new(Code::UnsupportedResourceType, format!("cdkd cannot provision the type {NESTED}"))
-        .hint("nested stacks come with a later release; deploy this stack with CloudFormation until then")
-        .detail("type", NESTED))
-}
-
-/// The same, with ids to retain whatever their policy.
+/// The same, with logical ids to retain, of nested stacks too, whatever their policy.
 pub(super) fn deletes_but(
     key: &RecordKey,
     record: &Record,
@@ -426,7 +411,8 @@ pub(super) fn deletes_but(
         }
         gone.insert(format!("{}#{number}", pending.logical_id), (pending.logical_id, pending.row));
     }
-    let stays = |id: &str, row: &Row| retain.iter().any(|kept| kept == id) || !is_deleted(row);
+    let is_kept = |logical_id: &str| retain.iter().any(|kept| kept == parts(logical_id).1);
+    let stays = |id: &str, row: &Row| is_kept(id) || !is_deleted(row);
     nested::keep_retained(&mut gone, stays);
     let needs = nested::before_delete(record, &gone);
     // A circle on record must not make a stack undeletable: then the order of record is used backwards.
@@ -435,7 +421,7 @@ pub(super) fn deletes_but(
     let mut steps = Vec::new();
     for id in order.iter().rev() {
         let Some((logical_id, row)) = gone.get(id) else { continue };
-        let kept = retain.contains(logical_id);
+        let kept = is_kept(logical_id);
         let policy = if kept { "Retain".to_owned() } else { policy_of(row) };
         let operation = if kept || !is_deleted(row) { Operation::Retain } else { Operation::Delete };
         let (engine, _) =
@@ -476,7 +462,6 @@ fn is_deleted(row: &Row) -> bool {
 
 /// The plan of a destroy: every row but those to retain, and all that waits for its delete.
 pub fn destroy(key: &RecordKey, record: &Record, retain: &[String]) -> Result<Plan> {
-    deletes(key, record, |_| true)?;
     let deletes = deletes_but(key, record, |_| false, retain)?;
     Ok(Plan {
         key: key.clone(),

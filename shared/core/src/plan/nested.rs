@@ -14,7 +14,7 @@ use super::build::{Planner, differs_on_record};
 use super::{Engine, Operation, Step, changed};
 use crate::error::{Code, Error, Result};
 use crate::name::{Account, RecordKey};
-use crate::state::tree::{NESTED, ancestors, is_inside, parts};
+use crate::state::tree::{NESTED, ancestors, is_inside, is_unfinished, parts};
 use crate::state::{Record, Row};
 use crate::template::{Resource, Tree};
 
@@ -84,7 +84,8 @@ impl Planner<'_> {
         let known: Option<Map<String, Value>> =
             outputs.into_iter().map(|(name, value)| Some((name, value.stored().ok()?))).collect();
         let may_change = inside || known.is_none() || self.foresight.met_change.get();
-        let row = self.record.row(id);
+        // One that a run began and did not come to its end with is still to be made.
+        let row = self.record.row(id).filter(|row| !is_unfinished(row));
         let (operation, why) = match &row {
             None => (Operation::Create, Vec::new()),
             Some(row) => {

@@ -15,11 +15,12 @@ pub fn with_stack_tags(schema: &TypeSchema, mut properties: Value, tags: &Map<St
 
 /// The properties of a create with the marks `cdkd:stack`, `cdkd:logical-id` and `cdkd:token` (DESIGN 8).
 ///
-/// They are no part of the diff: what is stored does not hold them.
+/// They are no part of the diff: what is stored does not hold them. In the id of a resource of a nested stack `/` stands
+/// for `~`, which not every service takes in a tag.
 pub fn mark(schema: &TypeSchema, mut properties: Value, stack: &str, logical_id: &str, token: &str) -> Value {
     let mut marks = Map::new();
     marks.insert("cdkd:stack".into(), json!(stack));
-    marks.insert("cdkd:logical-id".into(), json!(logical_id));
+    marks.insert("cdkd:logical-id".into(), json!(logical_id.replace('~', "/")));
     marks.insert("cdkd:token".into(), json!(token));
     if schema.tagging.as_ref().is_some_and(|tagging| tagging.on_create) {
         merge(schema, &mut properties, &marks, true);

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::error::{Code, Error, Result};
 use crate::plan::{Operation, Step};
-use crate::state::{Record, Row};
+use crate::state::{Record, Row, tree};
 use crate::template::OutputValue;
 use crate::value::{Node, same};
 
@@ -140,6 +140,14 @@ impl References {
             self.0.entry(key).or_default().extend(ids);
         }
         self
+    }
+
+    /// Those of a nested stack, as the rows of its tree call them (see [`crate::state::tree`]).
+    #[must_use]
+    pub fn within(self, path: &str) -> Self {
+        let inside =
+            |ids: BTreeSet<String>| ids.iter().map(|logical_id| tree::id(path, logical_id)).collect();
+        Self(self.0.into_iter().map(|(key, ids)| (key, inside(ids))).collect())
     }
 
     fn of(&self, key: &str) -> impl Iterator<Item = &String> {
@@ -275,6 +283,16 @@ pub enum Why {
 }
 
 impl Difference {
+    /// Adds that of another stack of the tree: what a scan looks for is looked for at once.
+    pub fn extend(&mut self, other: &Self) {
+        self.added.extend_from_slice(&other.added);
+        self.changed.extend_from_slice(&other.changed);
+        self.withdrawn.extend_from_slice(&other.withdrawn);
+        self.demoted.extend_from_slice(&other.demoted);
+        self.lingering.extend_from_slice(&other.lingering);
+        self.claims.extend_from_slice(&other.claims);
+    }
+
     /// What a consumer of before loses, whether or not it leaves the record now: what a scan looks for.
     pub fn lost(&self) -> Vec<Withdrawal> {
         self.withdrawn.iter().chain(&self.demoted).chain(&self.lingering).cloned().collect()

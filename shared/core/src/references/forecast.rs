@@ -60,10 +60,19 @@ impl Forecast {
         self.stacks.push(Member { key: key.clone(), names, given_up, plan: Planned::NotYet });
     }
 
-    /// Notes what a stack will publish; `None` if it cannot be planned.
-    pub fn plan(&mut self, key: &RecordKey, listing: Option<&Listing>) {
+    /// Notes what a stack will publish.
+    pub fn plan(&mut self, key: &RecordKey, listing: &Listing) {
         if let Some(member) = self.stacks.iter_mut().find(|member| member.key == *key) {
-            member.plan = listing.map_or(Planned::Failed, |listing| Planned::Listing(listing.clone()));
+            member.plan = Planned::Listing(listing.clone());
+        }
+    }
+
+    /// Notes that a stack, with those nested in it, cannot be planned.
+    pub fn fail(&mut self, root: &RecordKey) {
+        for member in &mut self.stacks {
+            if member.key.region == root.region && is_within(member.key.stack.as_str(), &root.stack) {
+                member.plan = Planned::Failed;
+            }
         }
     }
 
@@ -205,7 +214,7 @@ mod tests {
         assert_eq!(run.check(), Ok(()));
         // Not planned yet: what is on record counts.
         assert_eq!(run.export(&key("C"), "X"), None);
-        run.plan(&key("P2"), Some(&listing(&["X=x"])));
+        run.plan(&key("P2"), &listing(&["X=x"]));
         let value = Found { producer: key("P2"), value: json!("x"), patch: false };
         assert_eq!(run.export(&key("C"), "X"), Some(Ahead::Value(value)));
         // A swap is two moves.
@@ -239,7 +248,7 @@ mod tests {
     fn e37_what_is_not_known_yet_is_known_after_the_deploy() {
         let rows = ["X=?", "o=v", "p=?"];
         let mut run = forecast(&[("P", &["X"], &rows), ("C", &[], &[])]);
-        run.plan(&key("P"), Some(&listing(&rows)));
+        run.plan(&key("P"), &listing(&rows));
         let c = key("C");
         assert_eq!(run.export(&c, "X"), Some(Ahead::After(key("P"))));
         // An output is no export; a stack does not import from itself, nor across regions (rule E32).
@@ -248,7 +257,7 @@ mod tests {
         let far = RecordKey::parse("C", "eu-west-1").unwrap();
         assert_eq!(run.export(&far, "X"), None);
         // What cannot be planned says nothing of those who build on it.
-        run.plan(&key("P"), None);
+        run.fail(&key("P"));
         assert_eq!(run.export(&c, "X"), Some(Ahead::After(key("P"))));
         assert_eq!(run.output(&c, &key("P"), "Nope").unwrap(), Some(Ahead::After(key("P"))));
     }
@@ -259,7 +268,7 @@ mod tests {
         let mut run = forecast(&[("P", &["X", "Old"], &rows)]);
         let far = RecordKey::parse("C", "eu-west-1").unwrap();
         assert_eq!(run.output(&far, &key("P"), "o").unwrap(), None);
-        run.plan(&key("P"), Some(&listing(&rows)));
+        run.plan(&key("P"), &listing(&rows));
         let value = Found { producer: key("P"), value: json!("v"), patch: false };
         assert_eq!(run.output(&far, &key("P"), "o").unwrap(), Some(Ahead::Value(value)));
         assert_eq!(run.output(&far, &key("P"), "X").unwrap(), Some(Ahead::After(key("P"))));

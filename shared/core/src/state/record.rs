@@ -284,6 +284,11 @@ impl Record {
         self.set("lastModified", json!(now));
     }
 
+    /// The time of the last write, milliseconds since 1970.
+    pub fn last_modified(&self) -> Option<i64> {
+        self.document.get("lastModified").and_then(Value::as_i64)
+    }
+
     /// Whether both say the same, whatever the order of keys and the time of the last write (rule E6).
     pub fn says_the_same(&self, other: &Record) -> bool {
         let without = |record: &Record| {

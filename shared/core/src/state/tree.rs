@@ -137,6 +137,44 @@ pub fn prune(record: &mut Record) {
     }
 }
 
+/// The row of a nested stack whose content a run is about to make: it stands on record first, so that what is made is
+/// found whatever becomes of the run. It says nothing yet but which stack it is.
+pub fn unfinished(stack_id: &str) -> Row {
+    let mut row = Row::new(NESTED, stack_id);
+    row.set_own(UNFINISHED, json!(true));
+    row
+}
+
+pub fn is_unfinished(row: &Row) -> bool {
+    row.resource_type() == NESTED && row.own(UNFINISHED).is_some()
+}
+
+const UNFINISHED: &str = "unfinished";
+
+/// The rows of nested stacks, by path, that are not on record yet: they go there before anything is made in them.
+pub fn missing<'n>(
+    record: &Record,
+    nested: impl IntoIterator<Item = (&'n String, &'n String)>,
+) -> Vec<(String, Row)> {
+    let absent = nested.into_iter().filter(|(path, _)| record.row(path).is_none());
+    absent.map(|(path, stack_id)| (path.clone(), unfinished(stack_id))).collect()
+}
+
+/// The nested stacks that a run began and in which nothing is, innermost first: their rows can go. `busy`: whether
+/// something in that stack may be under way.
+pub fn hollow(record: &Record, busy: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut hollow: Vec<String> = Vec::new();
+    for path in paths(record).into_iter().rev() {
+        let row = record.row(&path);
+        let filled = record.rows().any(|(id, _)| is_inside(id, &path) && !hollow.iter().any(|it| it == id))
+            || record.pending_deletes().iter().any(|pending| is_inside(&pending.logical_id, &path));
+        if row.is_some_and(|row| is_unfinished(&row)) && !filled && !busy(&path) {
+            hollow.push(path);
+        }
+    }
+    hollow
+}
+
 /// A new record for the nested stack at a path. `stack_id`: the physical id of its row.
 pub fn new_record(root: &RecordKey, path: &str, stack_id: &str) -> Record {
     let (parent, logical_id) = parts(path);
@@ -299,6 +337,25 @@ mod tests {
                 "deploy": {"stackId": "arn:g", "deployed": false},
             })
         );
+    }
+
+    #[test]
+    fn a_nested_stack_stands_on_record_before_what_is_in_it() {
+        let (root, nested) = tree();
+        let mut record = merge(root, &nested);
+        let ids: BTreeMap<String, String> = [("Child", "arn:c"), ("New", "arn:n"), ("New~Inner", "arn:i")]
+            .map(|(p, i)| (p.into(), i.into()))
+            .into();
+        let rows = missing(&record, &ids);
+        assert_eq!(rows.iter().map(|(path, _)| path.as_str()).collect::<Vec<_>>(), ["New", "New~Inner"]);
+        for (path, row) in rows {
+            assert!(is_unfinished(&row));
+            record.put_row(&path, row);
+        }
+        assert_eq!(hollow(&record, |_| false), ["New~Inner", "New"]);
+        assert!(hollow(&record, |path| path == "New~Inner").is_empty(), "its parent is not hollow then");
+        record.put_row("New~Queue", Row::new("AWS::SQS::Queue", "q"));
+        assert_eq!(hollow(&record, |_| false), ["New~Inner"]);
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub use links::{Links, links};
 pub use outputs::{OutputValue, outputs};
 pub use parameters::{Parameter, ParameterType};
 pub use reads::{Imports, NoImports, OutputRead, Reads, reads};
-pub use tree::{Known, Nested, Root, Stack, Tree};
+pub use tree::{Known, Nested, Root, Stack, Tree, nest};
 
 use indexmap::IndexMap;
 use serde_json::{Map, Value};

@@ -95,6 +95,16 @@ impl Reads {
         self.exports.is_empty() && self.outputs.is_empty()
     }
 
+    /// Adds those of another template.
+    pub fn extend(&mut self, other: Self) {
+        for (name, places) in other.exports {
+            self.exports.entry(name).or_default().extend(places);
+        }
+        for (read, places) in other.outputs {
+            self.outputs.entry(read).or_default().extend(places);
+        }
+    }
+
     fn add(&mut self, wanted: Wanted, place: Place) {
         let places = match wanted {
             Wanted::Export(name) => self.exports.entry(name).or_default(),

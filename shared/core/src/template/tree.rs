@@ -28,6 +28,21 @@ pub struct Nested {
     pub nested: IndexMap<String, Nested>,
 }
 
+/// Puts the templates of nested stacks, by path and parents before children, into those that they are nested in.
+pub fn nest(templates: impl IntoIterator<Item = (String, Template)>) -> IndexMap<String, Nested> {
+    let mut roots: IndexMap<String, Nested> = IndexMap::new();
+    for (path, template) in templates {
+        let mut at = &mut roots;
+        let mut segments: Vec<&str> = path.split('~').collect();
+        let logical_id = segments.pop().unwrap_or_default().to_owned();
+        for segment in segments {
+            at = &mut at.entry(segment.to_owned()).or_default().nested;
+        }
+        at.insert(logical_id, Nested { template, nested: IndexMap::new() });
+    }
+    roots
+}
+
 /// What an expression of the tree can see of resources and of other stacks.
 #[derive(Clone, Copy)]
 pub struct Known<'k> {
@@ -101,6 +116,15 @@ impl<'t> Tree<'t> {
             next.extend(tree.open(&path, imports, &stack_id)?);
         }
         Ok(tree)
+    }
+
+    /// The whole tree as every step of a run sees it, before anything is read: what it consists of depends on no
+    /// resource and on no other stack.
+    ///
+    /// # Errors
+    /// As [`Tree::open`].
+    pub fn unread(root: Root<'t>, stack_id: impl Fn(&str) -> String) -> Result<Self> {
+        Self::whole(root, &Unread, stack_id)
     }
 
     /// Adds the stacks nested directly in the one at `path`, as far as their conditions hold; answers their paths.
