@@ -213,8 +213,7 @@ fn one_wrong_stack_refuses_the_run_and_all_that_is_wrong_is_told() {
 fn an_unsupported_type_is_refused_by_name() {
     let world = world();
     let _alone = world.alone();
-    for type_name in ["Custom::Thing", "AWS::CloudFormation::Stack", "AWS::IAM::AccessKey", "AWS::SQS::Quue"]
-    {
+    for type_name in ["Custom::Thing", "AWS::IAM::AccessKey", "AWS::SQS::Quue"] {
         let mut resources = parameter();
         resources["Other"] = json!({ "Type": type_name, "Properties": {} });
         let cause = deploy(
@@ -226,6 +225,16 @@ fn an_unsupported_type_is_refused_by_name() {
         );
         assert_eq!(cause["details"]["type"], type_name);
     }
+}
+
+#[test]
+fn a_nested_stack_without_a_template_in_the_assembly_is_refused() {
+    let world = world();
+    let _alone = world.alone();
+    let mut resources = parameter();
+    let url = json!({ "TemplateURL": "https://elsewhere.example.com/template.json" });
+    resources["Other"] = json!({ "Type": "AWS::CloudFormation::Stack", "Properties": url });
+    deploy(&world, Stack::with("Nests", &resources), json!({}), "InvalidTemplate", &["Nests", "Other"]);
 }
 
 #[test]
