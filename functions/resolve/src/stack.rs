@@ -61,6 +61,9 @@ pub(crate) struct Part {
     pub reads: imports::Reads,
 }
 
+/// A stack of a tree, its record as it was, and the names that it will export.
+pub(crate) type Named = (RecordKey, Option<Record>, Vec<String>);
+
 /// What is on record of a stack.
 #[derive(Default)]
 pub(crate) struct OnRecord {
@@ -139,12 +142,11 @@ impl Stack {
             parameters: &self.parameters,
             conditions: &self.conditions,
         };
-        ground.tree(|path| match self.record.row(path).filter(|row| row.resource_type() == NESTED) {
-            Some(row) => row.physical_id().to_owned(),
-            None => {
-                let key = key_of(&self.key, path);
-                plan::new_stack_id(&key, &self.account, &self.pseudo.stack_id, &self.seed)
+        ground.tree(|path| {
+            if let Some(row) = self.record.row(path).filter(|row| row.resource_type() == NESTED) {
+                return row.physical_id().to_owned();
             }
+            plan::new_stack_id(&key_of(&self.key, path), &self.account, &self.pseudo.stack_id, &self.seed)
         })
     }
 
@@ -164,7 +166,7 @@ impl Stack {
 
     /// Of each stack of the tree, and of those on record that the template lacks: its record as it was, and the names
     /// that it will export, which nothing that is still to be deployed decides (rule E30).
-    pub fn names(&self) -> Result<Vec<(RecordKey, Option<Record>, Vec<String>)>> {
+    pub fn names(&self) -> Result<Vec<Named>> {
         let tree = self.tree()?;
         let known = Known { resources: &Unknown, imports: &Unknown };
         let mut names = Vec::new();

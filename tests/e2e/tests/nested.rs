@@ -107,7 +107,7 @@ fn the_sample_app_from_nothing_to_nothing() {
     // In the nested stack alone.
     let mark = world.mark();
     assert_eq!(sample(&world, "cdk.out.changed").word(), "deployed");
-    assert_eq!(world.mutations(mark), ["UpdateResource AWS::SQS::Queue"]);
+    assert_eq!(world.mutations(mark), [format!("UpdateResource AWS::SQS::Queue {url}")]);
     assert_eq!(api.queue(&url).unwrap().unwrap()["VisibilityTimeout"], "60");
 
     // Without it: its content, its records, its row.
