@@ -112,10 +112,10 @@ mod tests {
         let record = Record::parse(body.as_bytes(), &key).unwrap();
         let names: Vec<String> = ["X", "Y", "Z"].map(str::to_owned).into();
         assert_eq!(
-            unknown(&key, Some(&names), Some(&record)),
+            unknown(&key, Some(&names), &[&record]),
             ["P (us-east-1) has no export `Y` on record", "P (us-east-1) has no export `Z` on record"]
         );
-        assert_eq!(unknown(&key, None, Some(&record)), [""; 0]);
-        assert_eq!(unknown(&key, None, None), ["P (us-east-1) is not on record"]);
+        assert_eq!(unknown(&key, None, &[&record]), [""; 0]);
+        assert_eq!(unknown(&key, None, &[]), ["P (us-east-1) is not on record"]);
     }
 }
