@@ -246,12 +246,25 @@ impl Session {
             stack_id,
             id,
         };
-        if session.found.busy_until(&session.id).is_some() {
-            wait_for_earlier(&session).await?;
-            // The wait may have been long: the lock is still to be its own (DESIGN 8).
-            session.hold().await?;
+        wait_for_earlier(&session).await?;
+        // The lock is still to be its own (DESIGN 8), the wait being the least reason: until the fence was stored, others
+        // may have taken over and been through, with a journal that is empty again. Whoever comes now finds the fence.
+        match session.hold().await {
+            Ok(()) => Ok(session),
+            Err(error) if error.code() == Code::LockLostError => {
+                session.remove_fence().await;
+                Err(error)
+            }
+            Err(error) => session.closing(Err(error)).await,
         }
-        Ok(session)
+    }
+
+    /// Removes the fence of an invocation that came too late: nobody else would before the next run of the stack. One
+    /// that stays does no harm, since it is waited for no longer than until its deadline.
+    async fn remove_fence(&self) {
+        let settings = &self.invocation.settings;
+        let place = journal::key(&self.key.journal(&settings.prefix), self.found.next);
+        let _removed = self.invocation.aws.store.purge(&settings.state_bucket, &place, false).await;
     }
 
     /// The record with the journal's changes on it; `None` if the stack is not on record.
