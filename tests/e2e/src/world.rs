@@ -28,13 +28,18 @@ pub fn world_of(options: Options) -> Arc<World> {
     if let Some(world) = current.upgrade() {
         return world;
     }
-    let aws = LocalAws::start(&options.wire()).unwrap();
-    let world = Arc::new(World { aws, turns: RwLock::new(()) });
+    let world = Arc::new(World::start(options));
     *current = Arc::downgrade(&world);
     world
 }
 
 impl World {
+    /// One of its own, for a test that needs more than one.
+    pub fn start(options: Options) -> Self {
+        let aws = LocalAws::start(&options.wire()).unwrap();
+        Self { aws, turns: RwLock::new(()) }
+    }
+
     /// Beside other tests; not while one is [`World::alone`].
     pub fn among_others(&self) -> RwLockReadGuard<'_, ()> {
         self.turns.read().unwrap_or_else(PoisonError::into_inner)
