@@ -391,7 +391,9 @@ async fn fence(
                 Writer::new(invocation.clone(), key.clone(), run.execution.clone(), nonce, next, state);
             return Ok((journal, writer));
         }
-        // An invocation that is still at work wrote first: read what it wrote, fence behind it.
+        // An invocation that is still at work wrote first: read what it wrote, fence behind it. Not if it is another
+        // run's by now, which such a fence would hold up.
+        hold_lock(invocation, key, &run.execution, &nonce).await?;
     }
     Err(Error::new(
         Code::EarlierInvocationAlive,
