@@ -86,20 +86,10 @@ async fn begin_all(
     mut keys: Vec<RecordKey>,
     wait: u64,
 ) -> Result<Vec<Begun>> {
-    // In the order of their keys, so that two runs cannot wait for each other.
     keys.sort();
     keys.dedup();
     let until = settings::now() + i64::try_from(wait.saturating_mul(1000)).unwrap_or(i64::MAX);
-    let mut held: Vec<(RecordKey, Taken)> = Vec::new();
-    for key in keys {
-        match lock(invocation, run, &key, until).await {
-            Ok(taken) => held.push((key, taken)),
-            Err(error) => {
-                give_back(invocation, run, &held).await;
-                return Err(error);
-            }
-        }
-    }
+    let held = lock_all(invocation, run, keys, until).await?;
     // Each goes to its end, whatever becomes of the others: one that stops half way would be waited for.
     let loads = each(&held, |(key, taken)| load(invocation, run, key, taken)).await;
     let (mut begun, mut alive, mut failed) = (Vec::new(), None, None);
@@ -122,6 +112,38 @@ async fn begin_all(
         Some(error) => Err(error),
         None => Ok(begun),
     }
+}
+
+/// Takes all locks or none.
+///
+/// Mostly they are free, so all are tried at once. If any is not, what was taken is given back, and they are taken in the
+/// order of their keys: then of two runs one gets on, neither waits for the other, and the refusal names the first.
+async fn lock_all(
+    invocation: &Invocation,
+    run: &Run,
+    keys: Vec<RecordKey>,
+    until: i64,
+) -> Result<Vec<(RecordKey, Taken)>> {
+    if keys.len() > 1 {
+        let tried = each(&keys, |key| lock(invocation, run, key, 0)).await;
+        let held: Vec<(RecordKey, Taken)> =
+            keys.iter().zip(tried).filter_map(|(key, tried)| Some((key.clone(), tried.ok()?))).collect();
+        if held.len() == keys.len() {
+            return Ok(held);
+        }
+        give_back(invocation, run, &held).await;
+    }
+    let mut held = Vec::new();
+    for key in keys {
+        match lock(invocation, run, &key, until).await {
+            Ok(taken) => held.push((key, taken)),
+            Err(error) => {
+                give_back(invocation, run, &held).await;
+                return Err(error);
+            }
+        }
+    }
+    Ok(held)
 }
 
 /// Releases what was taken. What stays locked by a failure here is found by `abort`, which looks at every lock of the
