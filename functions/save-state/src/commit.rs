@@ -10,11 +10,11 @@ use cdkd_aws::store::Condition;
 use cdkd_core::plan::{Operation, Plan, Recorded};
 use cdkd_core::references::imports::{Save, settle};
 use cdkd_core::references::{exports, handshake};
-use cdkd_core::state::Deploy;
+use cdkd_core::state::{Deploy, Record};
 use cdkd_core::template::{self, Bound, Scope};
 use cdkd_core::{Code, Error, Result};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::finish::ended;
 
@@ -51,7 +51,8 @@ pub(crate) async fn publish(invocation: &Invocation, run: &Run, stack: &StackRef
         let inputs = document.inputs(invocation, &key).await?;
         set_outputs(invocation, &mut desk, &session, &inputs, &plan, Stage::Applied)?;
         remember(&mut desk, &session, &inputs, &Bound::from_document(&plan.parameters)?, false);
-        if desk.save().await? {
+        let before = importable(&desk);
+        if desk.save().await? && before != desk.record.importable() {
             invocation.index_stack(&key, Some(&desk.record)).await;
         }
         session.leave(true).await?;
@@ -122,13 +123,16 @@ async fn deployed(
     }
     remember(&mut desk, session, &inputs, &parameters, true);
     let from = begun["version"].as_u64().unwrap_or(9);
+    let before = importable(&desk);
     let changed = desk.save().await?;
     let migrated = from < cdkd_core::state::CURRENT_VERSION;
     if migrated && !changed {
         // Saved once at its next deploy even if nothing changes (DESIGN 3).
         desk.write().await?;
     }
-    if changed || migrated {
+    // Of a stack that exports, always: what `publish` could not tell the index is told again, or told of.
+    let exports = !(before.is_empty() && desk.record.importable().is_empty());
+    if exports && (changed || migrated) {
         warnings.extend(invocation.index_stack(key, Some(&desk.record)).await);
     }
     let worked = work.iter().any(|step| step["operation"] != "note");
@@ -147,6 +151,11 @@ async fn deployed(
         row["migrated"] = json!(format!("{from}→{}", cdkd_core::state::CURRENT_VERSION));
     }
     Ok(json!({ "row": row, "warnings": warnings, "outputs": desk.record.outputs(), "steps": work }))
+}
+
+/// What others can import of the stack as it stands in S3.
+fn importable(desk: &Desk) -> Map<String, Value> {
+    desk.stored.as_ref().map(Record::importable).unwrap_or_default()
 }
 
 async fn destroyed(invocation: &Invocation, run: &Run, stack: &StackRef, session: &Session) -> Result<Value> {
