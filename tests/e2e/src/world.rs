@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use std::time::Instant;
 
-use cdkd_test_support::{LocalAws, Options};
+use cdkd_test_support::{Json, LocalAws, Options};
 use cdkd_wire::{Entry, Rule, RuleId};
 use serde_json::{Value, json};
 
@@ -148,6 +148,11 @@ impl World {
         }
     }
 
+    /// Keeps what follows by events from happening, for a test that is [`World::alone`].
+    pub fn quiet(&self) -> Quiet<'_> {
+        Quiet::new(self)
+    }
+
     /// Sets a rule of the wire for as long as the answer lives.
     pub fn rule(&self, rule: Rule) -> Ruled<'_> {
         Ruled { world: self, id: self.aws.wire().rule(rule) }
@@ -230,6 +235,28 @@ impl World {
             }
         }
         found
+    }
+}
+
+/// As long as it lives, nothing follows by events: no sweep after an execution that ended badly, no rebuild of the index.
+pub struct Quiet<'a>(&'a World);
+
+impl<'a> Quiet<'a> {
+    fn new(world: &'a World) -> Self {
+        Self::tell(world, "DisableRule");
+        Self(world)
+    }
+
+    fn tell(world: &World, operation: &str) {
+        for rule in ["cdkd-sweep", "cdkd-index"] {
+            world.aws.api().json(Json::Events, operation, &json!({ "Name": rule })).unwrap();
+        }
+    }
+}
+
+impl Drop for Quiet<'_> {
+    fn drop(&mut self) {
+        Self::tell(self.0, "EnableRule");
     }
 }
 

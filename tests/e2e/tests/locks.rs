@@ -112,28 +112,6 @@ fn held_in(world: &World, stack: &str) -> Option<String> {
     value.and_then(|it| it["Value"].as_str().map(str::to_owned))
 }
 
-/// As long as it lives, what follows by events does not: the sweep after a stop, and the index.
-struct Quiet<'a>(&'a World);
-
-impl<'a> Quiet<'a> {
-    fn new(world: &'a World) -> Self {
-        Self::tell(world, "DisableRule");
-        Self(world)
-    }
-
-    fn tell(world: &World, operation: &str) {
-        for rule in ["cdkd-sweep", "cdkd-index"] {
-            world.aws.api().json(Json::Events, operation, &json!({ "Name": rule })).unwrap();
-        }
-    }
-}
-
-impl Drop for Quiet<'_> {
-    fn drop(&mut self) {
-        Self::tell(self.0, "EnableRule");
-    }
-}
-
 /// The request of this number, once it has been answered.
 fn answered(world: &World, seq: u64) -> Entry {
     let began = Instant::now();
@@ -153,7 +131,7 @@ fn answered(world: &World, seq: u64) -> Entry {
 fn l11_nothing_is_read_before_a_stopped_ones_function_has_met_its_deadline() {
     let world = world();
     let _alone = world.alone();
-    let _quiet = Quiet::new(&world);
+    let _quiet = world.quiet();
     let api = world.aws.api();
     world.deploy(parameter("Outlived", "one"));
     let update = Rule::on("cloudcontrol", "UpdateResource").resource("Outlived-").nth(1);
@@ -200,7 +178,7 @@ fn l11_what_a_stopped_ones_function_does_late_has_no_effect() {
     let world = world();
     let _alone = world.alone();
     // A sweep would begin a new journal, and what is late would fall upon other numbers of it.
-    let _quiet = Quiet::new(&world);
+    let _quiet = world.quiet();
     let object = |operation: &str, place: &str, function: &str| {
         Rule::on("s3", operation).resource(place).function(function)
     };
@@ -233,7 +211,7 @@ fn l11_what_a_stopped_ones_function_does_late_has_no_effect() {
 fn l11_a_fence_in_a_journal_that_is_over_lets_nothing_through() {
     let world = world();
     let _alone = world.alone();
-    let _quiet = Quiet::new(&world);
+    let _quiet = world.quiet();
     let (api, bucket, stack) = (world.aws.api(), world.aws.state_bucket(), "Overdue");
     let journal = format!("cdkd-journal/cdkd/{stack}/");
     let other = ended(&world);
