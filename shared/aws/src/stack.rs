@@ -447,10 +447,11 @@ pub async fn read_journal(invocation: &Invocation, key: &RecordKey) -> Result<Jo
     let listed = invocation.aws.store.list(&settings.state_bucket, &folder).await?;
     let numbers: Vec<u64> =
         listed.iter().filter_map(|object| journal::number(&folder, &object.key)).collect();
-    // Backwards to the last checkpoint, more at a time the further it is.
+    // Backwards to the last checkpoint, more at a time the further it is. Mostly it is in the last object, where the
+    // invocation before has ended.
     let mut bodies: Vec<(u64, Vec<u8>)> = Vec::new();
     let mut rest = numbers.as_slice();
-    let mut many = 8;
+    let mut many = 2;
     while !rest.is_empty() && !bodies.iter().any(|(_, body)| journal::has_checkpoint(body)) {
         let (before, last) = rest.split_at(rest.len().saturating_sub(many));
         let reads = last.iter().map(|number| {
@@ -464,7 +465,7 @@ pub async fn read_journal(invocation: &Invocation, key: &RecordKey) -> Result<Jo
         let read = futures::future::try_join_all(reads).await?;
         bodies = read.into_iter().flatten().chain(bodies).collect();
         rest = before;
-        many = 64;
+        many = 64.min(many * 8);
     }
     journal::read(&bodies)
 }
