@@ -411,9 +411,9 @@ fn e19_an_import_costs_one_look_at_the_index_and_one_at_each_producer() {
     world.deploy(sources.chain(others.iter().map(|name| producer(name, &[]))).collect::<App>());
     let imports: Vec<String> = (0..3).flat_map(exports).collect();
     let imports: Vec<&str> = imports.iter().map(String::as_str).collect();
-    let app = |more: &str| {
+    let app = |name: &str, more: &str| {
         let value = json!({ "Fn::Join": ["", [imported(&imports), more]] });
-        Stack::with("CostReader", &json!({ "P": setting(&value) }))
+        Stack::with(name, &json!({ "P": setting(&value) }))
     };
 
     let lookup = ["3 GetObject CostP*/state.json 200", "1 GetObject exports.json 200"];
@@ -424,11 +424,23 @@ fn e19_an_import_costs_one_look_at_the_index_and_one_at_each_producer() {
         [("one", &[&lookup, &looks, &intent]), ("two", &[&lookup, &looks]), ("two", &[&lookup])];
     for (more, expected) in runs {
         let mark = world.mark();
-        world.deploy(app(more));
+        world.deploy(app("CostReader", more));
         let expected: BTreeSet<String> = expected.concat().into_iter().map(str::to_owned).collect();
         assert_eq!(asked(&world, mark), expected, "{more}");
     }
-    world.destroy("CostReader");
+    // Of a run of two, `prepare` looks once for all of it, before anything is touched. Each stack looks anew when its turn
+    // comes, which may be much later: then the values are those of that moment.
+    let mark = world.mark();
+    world.deploy([app("CostReader", "three"), app("CostReaderB", "one")]);
+    let expected = [
+        "9 GetObject CostP*/state.json 200",
+        "3 GetObject exports.json 200",
+        "6 GetObject CostP*/lock.json 404",
+        "6 GetObject CostP*/state.json 304",
+        "1 PutObject CostReaderB/state.json 200",
+    ];
+    assert_eq!(asked(&world, mark), expected.map(str::to_owned).into());
+    world.destroy_all(&["CostReader", "CostReaderB"]);
     let all: Vec<&str> = producers.iter().chain(&others).map(String::as_str).collect();
     world.destroy_all(&all);
 }
@@ -444,7 +456,7 @@ fn asked(world: &World, mark: u64) -> BTreeSet<String> {
             continue;
         };
         let key = key.replace("us-east-1/", "").replace("_index/", "");
-        let own = key.starts_with("CostReader/");
+        let own = key.starts_with("CostReader");
         if own && !(it.function.as_deref() == Some("cdkd-resolve") && it.operation == "PutObject") {
             continue;
         }
