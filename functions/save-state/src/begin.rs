@@ -84,20 +84,10 @@ async fn begin_all(
     mut keys: Vec<RecordKey>,
     wait: u64,
 ) -> Result<Vec<Begun>> {
-    // In the order of their keys, so that two runs cannot wait for each other.
     keys.sort();
     keys.dedup();
     let until = settings::now() + i64::try_from(wait.saturating_mul(1000)).unwrap_or(i64::MAX);
-    let mut held: Vec<(RecordKey, Taken)> = Vec::new();
-    for key in keys {
-        match lock(invocation, run, &key, until).await {
-            Ok(taken) => held.push((key, taken)),
-            Err(error) => {
-                give_back(invocation, run, &held).await;
-                return Err(error);
-            }
-        }
-    }
+    let held = lock_all(invocation, run, keys, until).await?;
     // Each goes to its end, whatever becomes of the others: one that stops half way would be waited for.
     let loads = each(&held, |(key, taken)| load(invocation, run, key, taken)).await;
     let (mut begun, mut alive, mut failed) = (Vec::new(), None, None);
@@ -120,6 +110,38 @@ async fn begin_all(
         Some(error) => Err(error),
         None => Ok(begun),
     }
+}
+
+/// Takes all locks or none.
+///
+/// Mostly they are free, so all are tried at once. If any is not, what was taken is given back, and they are taken in the
+/// order of their keys: then of two runs one gets on, neither waits for the other, and the refusal names the first.
+async fn lock_all(
+    invocation: &Invocation,
+    run: &Run,
+    keys: Vec<RecordKey>,
+    until: i64,
+) -> Result<Vec<(RecordKey, Taken)>> {
+    if keys.len() > 1 {
+        let tried = each(&keys, |key| lock(invocation, run, key, 0)).await;
+        let held: Vec<(RecordKey, Taken)> =
+            keys.iter().zip(tried).filter_map(|(key, tried)| Some((key.clone(), tried.ok()?))).collect();
+        if held.len() == keys.len() {
+            return Ok(held);
+        }
+        give_back(invocation, run, &held).await;
+    }
+    let mut held = Vec::new();
+    for key in keys {
+        match lock(invocation, run, &key, until).await {
+            Ok(taken) => held.push((key, taken)),
+            Err(error) => {
+                give_back(invocation, run, &held).await;
+                return Err(error);
+            }
+        }
+    }
+    Ok(held)
 }
 
 /// Releases what was taken. What stays locked by a failure here is found by `abort`, which looks at every lock of the
@@ -164,7 +186,6 @@ async fn load(invocation: &Invocation, run: &Run, key: &RecordKey, taken: &Taken
         let mut desk = session.record().await?;
         if taken.over || session.found.next > 0 {
             // Whoever worked here before finds its ETag gone (DESIGN 8).
-            session.hold().await?;
             if desk.stored("").is_none() && !desk.record.is_empty() && desk.record.deploy().is_none() {
                 // A first deploy died before its first save: what its journal knows is not another tool's.
                 desk.record.set_deploy(&Deploy { stack_id: session.stack_id.clone(), ..Deploy::default() });
@@ -247,7 +268,7 @@ async fn lay_out(invocation: &Invocation, run: &Run, input: &Value) -> Result<(V
     }
     let input = DestroyInput::parse(input)?;
     let estate = invocation.estate().await?;
-    let keys = find_all(invocation, &estate, &input).await?;
+    let (keys, gone) = find_all(invocation, &estate, &input).await?;
     let records = read_estate(invocation, &estate, &keys).await;
     check_retain(invocation, &keys, &records, &input.retain).await?;
     refuse(invocation, &estate, &keys, &records).await?;
@@ -272,27 +293,53 @@ async fn lay_out(invocation: &Invocation, run: &Run, input: &Value) -> Result<(V
         .collect();
     let retain: Vec<&str> = input.retain.iter().map(LogicalId::as_str).collect();
     let document = json!({
-        "run": run, "retain": retain, "stacks": stacks, "levels": levels, "notices": [], "warnings": [],
+        "run": run, "retain": retain, "stacks": stacks, "levels": levels, "notices": gone, "warnings": [],
     });
     invocation.write_run(&run.document("run.json"), &document).await?;
     Ok((keys, json!(levels)))
 }
 
-/// The stacks that a destroy names, each once. All that is wrong with their names is told at once.
-async fn find_all(invocation: &Invocation, estate: &Estate, input: &DestroyInput) -> Result<Vec<RecordKey>> {
+/// The stacks that a destroy names, each once, and notices about those that an earlier one has destroyed: of a destroy
+/// that ended half way, the same input is right again. All that is wrong with their names is told at once.
+async fn find_all(
+    invocation: &Invocation,
+    estate: &Estate,
+    input: &DestroyInput,
+) -> Result<(Vec<RecordKey>, Vec<String>)> {
     let names: Vec<&StackName> = input.stacks.iter().collect::<BTreeSet<_>>().into_iter().collect();
     let found = each(&names, |name| find(invocation, estate, name, input.region.as_ref())).await;
-    let (mut keys, mut errors) = (Vec::new(), Vec::new());
-    for one in found {
+    let (mut keys, mut missing, mut errors) = (Vec::new(), Vec::new(), Vec::new());
+    for (name, one) in names.into_iter().zip(found) {
         match one {
             Ok(key) => keys.push(key),
+            Err(error) if error.code() == Code::StackNotFound => missing.push((name, error)),
             Err(error) => errors.push(error),
+        }
+    }
+    let mut gone = Vec::new();
+    for (name, error) in missing {
+        // Where nothing is left to destroy, the name may be the wrong one all the same.
+        if !keys.is_empty() && was_destroyed(invocation, name, input.region.as_ref()).await? {
+            gone.push(format!("stack `{name}` is not on record any more: it was destroyed before"));
+        } else {
+            errors.push(error);
         }
     }
     // What may pass if it is tried again goes before what does not.
     errors.sort_by_key(|error| error.kind() != cdkd_core::Kind::Retryable);
     Error::all(errors)?;
-    Ok(keys)
+    Ok((keys, gone))
+}
+
+/// Whether a stack was on record once, by what versioning keeps of its record: a name that was mistyped never was.
+async fn was_destroyed(invocation: &Invocation, name: &StackName, asked: Option<&Region>) -> Result<bool> {
+    let settings = &invocation.settings;
+    let folder = match asked {
+        Some(region) => RecordKey::new(name.clone(), region.clone()).state(&settings.prefix),
+        None => format!("{}/{name}/", settings.prefix),
+    };
+    let deleted = invocation.aws.store.list_deleted(&settings.state_bucket, &folder).await?;
+    Ok(deleted.iter().any(|key| key.ends_with("/state.json")))
 }
 
 /// The region in which the stack is on record (rule E34: two are ambiguous).

@@ -18,7 +18,7 @@ use cdkd_core::template::{self, Bound, Known, Pseudo, Tree};
 use cdkd_core::{Code, Error, Result};
 use indexmap::IndexMap;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::finish::ended;
 
@@ -57,7 +57,8 @@ pub(crate) async fn publish(invocation: &Invocation, run: &Run, stack: &StackRef
         let tree = basis.tree()?;
         set_outputs(&mut desk, &tree, &basis, Stage::Applied)?;
         remember(&mut desk, &session, &tree, &basis, false)?;
-        if desk.save().await? {
+        let before = importable(&desk);
+        if desk.save().await? && before != importable(&desk) {
             desk.index().await;
         }
         session.leave(true).await?;
@@ -129,13 +130,16 @@ async fn deployed(
     }
     remember(&mut desk, session, &tree, &basis, true)?;
     let from = begun["version"].as_u64().unwrap_or(9);
+    let before = importable(&desk);
     let changed = desk.save().await?;
     let migrated = from < cdkd_core::state::CURRENT_VERSION;
     if migrated && !changed {
         // Saved once at its next deploy even if nothing changes (DESIGN 3).
         desk.write().await?;
     }
-    if changed || migrated {
+    // Of a stack that exports, always: what `publish` could not tell the index is told again, or told of.
+    let exports = !(before.is_empty() && importable(&desk).is_empty());
+    if exports && (changed || migrated) {
         warnings.extend(desk.index().await);
     }
     for path in nested_before(&begun).filter(|path| desk.own().all(|(own, _)| own != *path)) {
@@ -157,6 +161,13 @@ async fn deployed(
         row["migrated"] = json!(format!("{from}→{}", cdkd_core::state::CURRENT_VERSION));
     }
     Ok(json!({ "row": row, "warnings": warnings, "outputs": desk.record.outputs(), "steps": work }))
+}
+
+/// What others can import of the stack, and of those nested in it, as it stands in S3; by path, without what exports
+/// nothing.
+fn importable(desk: &Desk) -> BTreeMap<String, Map<String, Value>> {
+    let all = desk.all_stored().into_iter().map(|(path, record)| (path, record.importable()));
+    all.filter(|(_, exports)| !exports.is_empty()).collect()
 }
 
 async fn destroyed(invocation: &Invocation, run: &Run, stack: &StackRef, session: &Session) -> Result<Value> {

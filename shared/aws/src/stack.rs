@@ -247,12 +247,25 @@ impl Session {
             stack_id,
             id,
         };
-        if session.found.busy_until(&session.id).is_some() {
-            wait_for_earlier(&session).await?;
-            // The wait may have been long: the lock is still to be its own (DESIGN 8).
-            session.hold().await?;
+        wait_for_earlier(&session).await?;
+        // The lock is still to be its own (DESIGN 8), the wait being the least reason: until the fence was stored, others
+        // may have taken over and been through, with a journal that is empty again. Whoever comes now finds the fence.
+        match session.hold().await {
+            Ok(()) => Ok(session),
+            Err(error) if error.code() == Code::LockLostError => {
+                session.remove_fence().await;
+                Err(error)
+            }
+            Err(error) => session.closing(Err(error)).await,
         }
-        Ok(session)
+    }
+
+    /// Removes the fence of an invocation that came too late: nobody else would before the next run of the stack. One
+    /// that stays does no harm, since it is waited for no longer than until its deadline.
+    async fn remove_fence(&self) {
+        let settings = &self.invocation.settings;
+        let place = journal::key(&self.key.journal(&settings.prefix), self.found.next);
+        let _removed = self.invocation.aws.store.purge(&settings.state_bucket, &place, false).await;
     }
 
     /// The record, with those of nested stacks, and the journal's changes on it.
@@ -363,7 +376,9 @@ async fn fence(
                 Writer::new(invocation.clone(), key.clone(), run.execution.clone(), nonce, next, state);
             return Ok((journal, writer));
         }
-        // An invocation that is still at work wrote first: read what it wrote, fence behind it.
+        // An invocation that is still at work wrote first: read what it wrote, fence behind it. Not if it is another
+        // run's by now, which such a fence would hold up.
+        hold_lock(invocation, key, &run.execution, &nonce).await?;
     }
     Err(Error::new(
         Code::EarlierInvocationAlive,
@@ -417,10 +432,11 @@ pub async fn read_journal(invocation: &Invocation, key: &RecordKey) -> Result<Jo
     let listed = invocation.aws.store.list(&settings.state_bucket, &folder).await?;
     let numbers: Vec<u64> =
         listed.iter().filter_map(|object| journal::number(&folder, &object.key)).collect();
-    // Backwards to the last checkpoint, more at a time the further it is.
+    // Backwards to the last checkpoint, more at a time the further it is. Mostly it is in the last object, where the
+    // invocation before has ended.
     let mut bodies: Vec<(u64, Vec<u8>)> = Vec::new();
     let mut rest = numbers.as_slice();
-    let mut many = 8;
+    let mut many = 2;
     while !rest.is_empty() && !bodies.iter().any(|(_, body)| journal::has_checkpoint(body)) {
         let (before, last) = rest.split_at(rest.len().saturating_sub(many));
         let reads = last.iter().map(|number| {
@@ -434,7 +450,7 @@ pub async fn read_journal(invocation: &Invocation, key: &RecordKey) -> Result<Jo
         let read = futures::future::try_join_all(reads).await?;
         bodies = read.into_iter().flatten().chain(bodies).collect();
         rest = before;
-        many = 64;
+        many = 64.min(many * 8);
     }
     journal::read(&bodies)
 }

@@ -379,6 +379,33 @@ impl Store {
         }
     }
 
+    /// The keys below a prefix at which an object was and is deleted, as far as the bucket keeps versions.
+    pub async fn list_deleted(&self, bucket: &str, prefix: &str) -> Result<Vec<String>> {
+        let s3 = self.client(bucket).await?;
+        let (mut key_marker, mut version_marker) = (None, None);
+        let mut found = Vec::new();
+        loop {
+            let page = s3
+                .list_object_versions()
+                .bucket(bucket)
+                .prefix(prefix)
+                .set_key_marker(key_marker)
+                .set_version_id_marker(version_marker)
+                .expected_bucket_owner(&self.account)
+                .send()
+                .await
+                .map_err(|error| {
+                    bucket_error(Failure::of(&error), &format!("list versions of `{prefix}`"), bucket)
+                })?;
+            let markers = page.delete_markers.unwrap_or_default().into_iter();
+            found.extend(markers.filter(|marker| marker.is_latest == Some(true)).filter_map(|it| it.key));
+            if page.is_truncated != Some(true) {
+                return Ok(found);
+            }
+            (key_marker, version_marker) = (page.next_key_marker, page.next_version_id_marker);
+        }
+    }
+
     /// Removes every version below a prefix for good: superseded documents do not pile up (rule L10). `keep_current`
     /// leaves the current version of each key.
     pub async fn purge(&self, bucket: &str, prefix: &str, keep_current: bool) -> Result<()> {

@@ -19,4 +19,4 @@ pub use references::{
     Gate, PARAMETER, PATIENCE, QUEUE, consumer, import, imported, producer, producer_of, read, setting,
 };
 pub use run::Run;
-pub use world::{Ruled, World, world, world_of};
+pub use world::{Quiet, Ruled, World, world, world_of};

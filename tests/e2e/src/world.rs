@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use std::time::Instant;
 
-use cdkd_test_support::{LocalAws, Options};
+use cdkd_test_support::{Json, LocalAws, Options};
 use cdkd_wire::{Entry, Rule, RuleId};
 use serde_json::{Value, json};
 
@@ -28,13 +28,18 @@ pub fn world_of(options: Options) -> Arc<World> {
     if let Some(world) = current.upgrade() {
         return world;
     }
-    let aws = LocalAws::start(&options.wire()).unwrap();
-    let world = Arc::new(World { aws, turns: RwLock::new(()) });
+    let world = Arc::new(World::start(options));
     *current = Arc::downgrade(&world);
     world
 }
 
 impl World {
+    /// One of its own, for a test that needs more than one.
+    pub fn start(options: Options) -> Self {
+        let aws = LocalAws::start(&options.wire()).unwrap();
+        Self { aws, turns: RwLock::new(()) }
+    }
+
     /// Beside other tests; not while one is [`World::alone`].
     pub fn among_others(&self) -> RwLockReadGuard<'_, ()> {
         self.turns.read().unwrap_or_else(PoisonError::into_inner)
@@ -143,6 +148,11 @@ impl World {
         }
     }
 
+    /// Keeps what follows by events from happening, for a test that is [`World::alone`].
+    pub fn quiet(&self) -> Quiet<'_> {
+        Quiet::new(self)
+    }
+
     /// Sets a rule of the wire for as long as the answer lives.
     pub fn rule(&self, rule: Rule) -> Ruled<'_> {
         Ruled { world: self, id: self.aws.wire().rule(rule) }
@@ -225,6 +235,28 @@ impl World {
             }
         }
         found
+    }
+}
+
+/// As long as it lives, nothing follows by events: no sweep after an execution that ended badly, no rebuild of the index.
+pub struct Quiet<'a>(&'a World);
+
+impl<'a> Quiet<'a> {
+    fn new(world: &'a World) -> Self {
+        Self::tell(world, "DisableRule");
+        Self(world)
+    }
+
+    fn tell(world: &World, operation: &str) {
+        for rule in ["cdkd-sweep", "cdkd-index"] {
+            world.aws.api().json(Json::Events, operation, &json!({ "Name": rule })).unwrap();
+        }
+    }
+}
+
+impl Drop for Quiet<'_> {
+    fn drop(&mut self) {
+        Self::tell(self.0, "EnableRule");
     }
 }
 

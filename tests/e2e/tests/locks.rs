@@ -5,9 +5,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use cdkd_e2e::{Stack, World, world_of};
+use cdkd_e2e::{PATIENCE, Stack, World, world_of};
 use cdkd_test_support::{Json, Options};
-use cdkd_wire::{Rule, When};
+use cdkd_wire::{Entry, Rule, RuleBuilder, When};
 use serde_json::{Value, json};
 
 /// Seconds that a function may take: what is waited for behind one that died.
@@ -86,6 +86,213 @@ fn l10_old_versions_of_locks_journals_and_the_index_do_not_pile_up() {
         assert!(began.elapsed() < Duration::from_mins(1), "{versions:?}");
         std::thread::sleep(Duration::from_millis(200));
     }
+}
+
+fn now() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
+    u64::try_from(now).unwrap()
+}
+
+/// The latest deadline in the journal of a stack.
+fn deadline(world: &World, stack: &str) -> u64 {
+    let (api, bucket) = (world.aws.api(), world.aws.state_bucket());
+    let bodies = api.list_objects(bucket, &format!("cdkd-journal/cdkd/{stack}/")).unwrap();
+    let bodies = bodies.iter().filter_map(|key| api.get_object(bucket, key).unwrap());
+    let deadlines = bodies.flat_map(|body| {
+        let document: Value = serde_json::from_slice(&body).unwrap();
+        let entries = document["entries"].as_array().cloned().unwrap_or_default();
+        entries.into_iter().filter_map(|entry| entry["deadline"].as_u64())
+    });
+    deadlines.max().unwrap()
+}
+
+fn held_in(world: &World, stack: &str) -> Option<String> {
+    let name = world.physical_id(stack, "P");
+    let value = world.aws.api().parameter(&name).unwrap();
+    value.and_then(|it| it["Value"].as_str().map(str::to_owned))
+}
+
+/// The request of this number, once it has been answered.
+fn answered(world: &World, seq: u64) -> Entry {
+    let began = Instant::now();
+    loop {
+        let entry = world.since(seq - 1).into_iter().next().unwrap();
+        if entry.took_us.is_some() {
+            return entry;
+        }
+        assert!(began.elapsed() < PATIENCE, "{entry:?}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// The function of a stopped execution may be at work still. Whoever takes over waits until
+/// Lambda has surely ended it, and reads the record only then.
+#[test]
+fn l11_nothing_is_read_before_a_stopped_ones_function_has_met_its_deadline() {
+    let world = world();
+    let _alone = world.alone();
+    let _quiet = world.quiet();
+    let api = world.aws.api();
+    world.deploy(parameter("Outlived", "one"));
+    let update = Rule::on("cloudcontrol", "UpdateResource").resource("Outlived-").nth(1);
+    let gate = world.aws.wire().hold(update, When::Before);
+    let first = world.start_deploy(parameter("Outlived", "two"), json!({}));
+    let seq = gate.wait_until_held(PATIENCE).unwrap().seq;
+    // It came no later than this: the wire's clock by ours.
+    let (by_then, held) = (now(), world.since(seq - 1).remove(0));
+    let deadline = deadline(&world, "Outlived");
+    assert!(by_then < deadline, "held at {by_then}, deadline {deadline}");
+    api.stop_execution(&first).unwrap();
+    let second = world.start_deploy(parameter("Outlived", "three"), json!({}));
+    // The request is never let go: nothing waits for that.
+    let outcome = api.wait(&second).unwrap();
+    assert!(outcome.succeeded(), "{outcome}");
+    assert_eq!(held_in(&world, "Outlived").as_deref(), Some("three"));
+    let log = world.since(seq);
+    let looks: Vec<&Entry> = log
+        .iter()
+        .filter(|it| it.function.as_deref() != Some("cdkd-read-assembly"))
+        .filter(|it| {
+            it.resource.ends_with("/cdkd/Outlived/us-east-1/state.json")
+                || it.resource.contains("Outlived-P-")
+        })
+        .collect();
+    assert!(looks.len() > 3, "{looks:#?}");
+    for look in looks {
+        let at = by_then + (look.at_us - held.at_us) / 1000;
+        assert!(at >= deadline, "{} ms before the deadline: {look:#?}", deadline - at);
+    }
+    // What comes even later is known under its token.
+    gate.release();
+    answered(&world, seq);
+    world.aws.wire().remove_rule(gate.rule());
+    assert_eq!(held_in(&world, "Outlived").as_deref(), Some("three"));
+    world.check_put_down("Outlived");
+    world.destroy("Outlived");
+    world.check_not_on_record("Outlived");
+}
+
+/// Whatever a stopped execution's function is about to write or call: when another run has taken over, it has no effect.
+#[test]
+fn l11_what_a_stopped_ones_function_does_late_has_no_effect() {
+    let world = world();
+    let _alone = world.alone();
+    // A sweep would begin a new journal, and what is late would fall upon other numbers of it.
+    let _quiet = world.quiet();
+    let object = |operation: &str, place: &str, function: &str| {
+        Rule::on("s3", operation).resource(place).function(function)
+    };
+    let journal =
+        |stack: &str| object("PutObject", &format!("/cdkd-journal/cdkd/{stack}/"), "cdkd-provision");
+    let document = |operation: &str, stack: &str, name: &str, function: &str| {
+        object(operation, &format!("/cdkd/{stack}/us-east-1/{name}"), function)
+    };
+    // The stack, what of it is late, and what S3 says to it; a call is answered as it was the first time.
+    let table: Vec<(&str, RuleBuilder, u16)> = vec![
+        ("LateFence", journal("LateFence").nth(1), 412),
+        ("LateIntent", journal("LateIntent").nth(2), 412),
+        ("LateOutcome", journal("LateOutcome").nth(4), 412),
+        ("LateCall", Rule::on("cloudcontrol", "UpdateResource").resource("LateCall-").nth(1), 200),
+        ("LateSlice", document("PutObject", "LateSlice", "state.json", "cdkd-provision").nth(1), 412),
+        ("LateCommit", document("PutObject", "LateCommit", "state.json", "cdkd-save-state").nth(1), 412),
+        ("LateUnlock", document("DeleteObject", "LateUnlock", "lock.json", "cdkd-save-state").nth(1), 412),
+    ];
+    std::thread::scope(|scope| {
+        for (stack, requests, status) in table {
+            let world = &world;
+            scope.spawn(move || late(world, stack, requests, status));
+        }
+    });
+}
+
+/// A function has found itself in the lock and read the journal; then others take over and come to their end, which
+/// removes the journal. Its fence is stored, and it finds that it came too late.
+#[test]
+fn l11_a_fence_in_a_journal_that_is_over_lets_nothing_through() {
+    let world = world();
+    let _alone = world.alone();
+    let _quiet = world.quiet();
+    let (api, bucket, stack) = (world.aws.api(), world.aws.state_bucket(), "Overdue");
+    let journal = format!("cdkd-journal/cdkd/{stack}/");
+    let other = ended(&world);
+    world.deploy(parameter(stack, "one"));
+    let fence =
+        Rule::on("s3", "PutObject").resource(&format!("/{journal}")).function("cdkd-provision").nth(1);
+    let gate = world.aws.wire().hold(fence, When::Before);
+    let first = world.start_deploy(parameter(stack, "two"), json!({}));
+    let seq = gate.wait_until_held(PATIENCE).unwrap().seq;
+    let began = Instant::now();
+    api.stop_execution(&first).unwrap();
+    for version in api.list_versions(bucket, &journal).unwrap() {
+        api.delete_object_version(bucket, &version.key, &version.version).unwrap();
+    }
+    let foreign = lock(&world, stack, Some(&other), "n");
+    let (before, mark) = (world.record(stack), world.mark());
+    gate.release();
+    assert_eq!(answered(&world, seq).status, Some(200));
+    let alive = began.elapsed() < Duration::from_secs(u64::from(TIME_LIMIT) / 2);
+    // The function removes its fence; one that Lambda has ended does not.
+    while alive && !api.list_versions(bucket, &journal).unwrap().is_empty() {
+        assert!(began.elapsed() < PATIENCE, "{:#?}", world.since(seq));
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    while began.elapsed() < Duration::from_secs(u64::from(TIME_LIMIT) + 1) {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    world.aws.wire().remove_rule(gate.rule());
+    assert_eq!(world.mutations(mark), [""; 0]);
+    assert_eq!(world.record(stack), before);
+    assert_eq!(api.get_object(bucket, &lock_key(stack)).unwrap(), Some(foreign));
+    world.deploy(parameter(stack, "three"));
+    assert_eq!(held_in(&world, stack).as_deref(), Some("three"));
+    world.check_put_down(stack);
+    world.destroy(stack);
+    world.check_not_on_record(stack);
+}
+
+fn late(world: &World, stack: &str, requests: RuleBuilder, status: u16) {
+    let (api, wire) = (world.aws.api(), world.aws.wire());
+    let app = |value: &str| {
+        let properties = json!({ "Type": "String", "Value": value });
+        let resources = json!({ "P": { "Type": "AWS::SSM::Parameter", "Properties": properties } });
+        Stack::new(stack, &json!({ "Resources": resources, "Outputs": { "Out": { "Value": value } } }))
+    };
+    world.deploy(app("one"));
+    let late = wire.hold(requests, When::Before);
+    let first = world.start_deploy(app("two"), json!({}));
+    let seq = late.wait_until_held(PATIENCE).unwrap().seq;
+    api.stop_execution(&first).unwrap();
+    let update =
+        Rule::on("cloudcontrol", "UpdateResource").resource(&format!("{stack}-")).body("three").nth(1);
+    let next = wire.hold(update, When::Before);
+    let second = world.start_deploy(app("three"), json!({}));
+    // It has taken over, settled what it found, and is about to go on.
+    next.wait_until_held(PATIENCE).unwrap();
+    let bucket = world.aws.state_bucket();
+    let picture = || {
+        let journal = api.list_objects(bucket, &format!("cdkd-journal/cdkd/{stack}/")).unwrap();
+        let record = api.get_object(bucket, &format!("cdkd/{stack}/us-east-1/state.json")).unwrap();
+        let lock = api.get_object(bucket, &lock_key(stack)).unwrap();
+        (journal, record, lock, held_in(world, stack))
+    };
+    let before = picture();
+    assert!(before.2.is_some(), "{stack}: not locked");
+    let calls = Rule::on("cloudcontrol", "UpdateResource").resource(&format!("{stack}-")).body("two");
+    let calls = world.rule(calls.delay_before(Duration::ZERO));
+    late.release();
+    let entry = answered(world, seq);
+    assert_eq!(entry.status, Some(status), "{stack}: {entry:#?}");
+    assert_eq!(picture(), before, "{stack}");
+    next.release();
+    let outcome = api.wait(&second).unwrap();
+    assert!(outcome.succeeded(), "{stack}: {outcome}");
+    wire.remove_rule(late.rule());
+    wire.remove_rule(next.rule());
+    assert_eq!(calls.fired(), 0, "{stack}: what was late has gone on");
+    assert_eq!(held_in(world, stack).as_deref(), Some("three"), "{stack}");
+    world.check_put_down(stack);
+    world.destroy(stack);
+    world.check_not_on_record(stack);
 }
 
 /// Another run has the stack now, or this one has been redriven after it: no step of it touches anything any more, and

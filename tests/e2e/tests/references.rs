@@ -2,10 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "what goes wrong in a test's own helpers fails the test")]
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use cdkd_e2e::{
-    App, Gate, PATIENCE, QUEUE, Run, Stack, World, consumer, import, producer, producer_of, setting, world,
+    App, Gate, PATIENCE, QUEUE, Run, Stack, World, consumer, import, imported, producer, producer_of,
+    setting, world,
 };
 use cdkd_wire::{Rule, RuleBuilder, When};
 use serde_json::{Value, json};
@@ -390,6 +392,78 @@ fn e19_e6_the_index_is_a_hint() {
         world.destroy(stack);
     }
     assert_eq!(world.indexed("hint-x"), None);
+}
+
+/// Twelve imports of three producers, with ten more stacks around them: what is asked does not depend on how many
+/// imports or stacks there are.
+#[test]
+fn e19_an_import_costs_one_look_at_the_index_and_one_at_each_producer() {
+    let world = world();
+    let _alone = world.alone();
+    let _quiet = world.quiet();
+    let exports = |producer: usize| (0..4).map(move |number| format!("cost-{producer}-{number}"));
+    let producers: Vec<String> = (0..3).map(|number| format!("CostP{number}")).collect();
+    let others: Vec<String> = (0..10).map(|number| format!("CostAround{number}")).collect();
+    let sources = producers.iter().enumerate().map(|(number, name)| {
+        let names: Vec<String> = exports(number).collect();
+        producer(name, &names.iter().map(String::as_str).collect::<Vec<_>>())
+    });
+    world.deploy(sources.chain(others.iter().map(|name| producer(name, &[]))).collect::<App>());
+    let imports: Vec<String> = (0..3).flat_map(exports).collect();
+    let imports: Vec<&str> = imports.iter().map(String::as_str).collect();
+    let app = |name: &str, more: &str| {
+        let value = json!({ "Fn::Join": ["", [imported(&imports), more]] });
+        Stack::with(name, &json!({ "P": setting(&value) }))
+    };
+
+    let lookup = ["3 GetObject CostP*/state.json 200", "1 GetObject exports.json 200"];
+    // The handshake: the imports on record, then the lock and the record of each producer once more.
+    let looks = ["3 GetObject CostP*/lock.json 404", "3 GetObject CostP*/state.json 304"];
+    let intent = ["1 PutObject CostReader/state.json 200"];
+    let runs: [(&str, &[&[&str]]); 3] =
+        [("one", &[&lookup, &looks, &intent]), ("two", &[&lookup, &looks]), ("two", &[&lookup])];
+    for (more, expected) in runs {
+        let mark = world.mark();
+        world.deploy(app("CostReader", more));
+        let expected: BTreeSet<String> = expected.concat().into_iter().map(str::to_owned).collect();
+        assert_eq!(asked(&world, mark), expected, "{more}");
+    }
+    // Of a run of two, `prepare` looks once for all of it, before anything is touched. Each stack looks anew when its turn
+    // comes, which may be much later: then the values are those of that moment.
+    let mark = world.mark();
+    world.deploy([app("CostReader", "three"), app("CostReaderB", "one")]);
+    let expected = [
+        "9 GetObject CostP*/state.json 200",
+        "3 GetObject exports.json 200",
+        "6 GetObject CostP*/lock.json 404",
+        "6 GetObject CostP*/state.json 304",
+        "1 PutObject CostReaderB/state.json 200",
+    ];
+    assert_eq!(asked(&world, mark), expected.map(str::to_owned).into());
+    world.destroy_all(&["CostReader", "CostReaderB"]);
+    let all: Vec<&str> = producers.iter().chain(&others).map(String::as_str).collect();
+    world.destroy_all(&all);
+}
+
+/// What runs have asked since a mark of others' documents and of the estate, and what they wrote before they looked.
+fn asked(world: &World, mark: u64) -> BTreeSet<String> {
+    let mut asked: BTreeMap<String, usize> = BTreeMap::new();
+    for it in world.since(mark) {
+        if it.service != "s3" {
+            continue;
+        }
+        let Some(key) = it.resource.strip_prefix(&format!("{}/cdkd/", world.aws.state_bucket())) else {
+            continue;
+        };
+        let key = key.replace("us-east-1/", "").replace("_index/", "");
+        let own = key.starts_with("CostReader");
+        if own && !(it.function.as_deref() == Some("cdkd-resolve") && it.operation == "PutObject") {
+            continue;
+        }
+        let key = if key.starts_with("CostP") { key.replace(['0', '1', '2'], "*") } else { key };
+        *asked.entry(format!("{} {key} {}", it.operation, it.status.unwrap_or_default())).or_default() += 1;
+    }
+    asked.into_iter().map(|(request, times)| format!("{times} {request}")).collect()
 }
 
 #[test]

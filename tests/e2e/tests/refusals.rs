@@ -360,6 +360,14 @@ fn a_destroy_needs_a_stack_on_record() {
     untouched(&world, "cdkd-destroy", &abroad, "StackNotFound", &["Deployed", "eu-west-1"]);
     world.destroy("Deployed");
     untouched(&world, "cdkd-destroy", &input(&["Deployed"]), "StackNotFound", &["Deployed"]);
+    // A destroy of two that ended half way is started again; what never was is still refused.
+    world.deploy(Stack::with("Undeployed", &parameter()));
+    let three = input(&["Deployed", "Undeployed", "Other"]);
+    untouched(&world, "cdkd-destroy", &three, "StackNotFound", &["`Other`"]);
+    let run = world.run("cdkd-destroy", &input(&["Deployed", "Undeployed"]));
+    assert_eq!(run.outcomes(), ["Undeployed destroyed"], "{}", run.outcome);
+    let notices = run.answer()["notices"].to_string();
+    assert!(notices.contains("`Deployed`"), "{notices}");
 }
 
 #[test]

@@ -181,12 +181,16 @@ pub fn to_bytes(entries: &[Entry]) -> Vec<u8> {
         .unwrap_or_default()
 }
 
-/// Reads the objects of a journal, in the order of their numbers, the first of which is `first`.
+/// Reads the objects of a journal, in the order of their numbers.
+///
+/// What comes before the first fence or checkpoint does not count: it is what a removal that died has left, or was still
+/// on its way when the journal it belonged to was removed. Of either all is on record, or was never called.
 ///
 /// # Errors
 /// `InvalidState`: a journal that cannot be read is never passed over.
 pub fn read(bodies: &[(u64, Vec<u8>)]) -> Result<Journal> {
     let mut journal = Journal::default();
+    let mut begun = false;
     for (number, body) in bodies {
         let invalid = || {
             Error::new(
@@ -198,7 +202,11 @@ pub fn read(bodies: &[(u64, Vec<u8>)]) -> Result<Journal> {
         let document: Value = serde_json::from_slice(body).map_err(|_| invalid())?;
         let entries = document["entries"].as_array().ok_or_else(invalid)?;
         for entry in entries {
-            journal.take(Entry::from_value(entry).ok_or_else(invalid)?);
+            let entry = Entry::from_value(entry).ok_or_else(invalid)?;
+            begun |= matches!(entry, Entry::Fence { .. } | Entry::Checkpoint(_));
+            if begun {
+                journal.take(entry);
+            }
         }
         journal.next = number + 1;
     }
@@ -643,6 +651,28 @@ mod tests {
             assert_eq!(error.code(), Code::InvalidState, "{body}");
             assert!(error.message().contains("object 7"));
         }
+    }
+
+    #[test]
+    fn l11_what_no_fence_is_before_was_late_and_does_not_count() {
+        let fence = Entry::Fence {
+            invocation: "i".into(),
+            execution: "e".into(),
+            deadline: 9,
+            stack_id: "id".into(),
+        };
+        let change = |id: &str| Entry::Change(Change::Remove { logical_id: id.into() });
+        let late = to_bytes(&[Entry::Intent(intent("late", Operation::Update)), change("Late")]);
+        let read = |bodies: &[(u64, Vec<u8>)]| read(bodies).unwrap();
+        let alone = read(&[(7, late.clone())]);
+        assert_eq!(alone, Journal { next: 8, ..Journal::default() });
+        let ours = vec![(8, to_bytes(&[fence])), (9, to_bytes(&[change("Ours")]))];
+        let both = read(&[vec![(7, late.clone())], ours.clone()].concat());
+        assert_eq!(both, read(&ours));
+        assert_eq!(both.changes, [Change::Remove { logical_id: "Ours".into() }]);
+        // A checkpoint stands for the fences before it, which need not be read.
+        let checkpoint = to_bytes(&[Journal::default().checkpoint()]);
+        assert_eq!(read(&[(6, checkpoint), (7, late)]).open.len(), 1);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -30,6 +31,7 @@ pub struct Seen {
 pub struct Upstream {
     pub address: SocketAddr,
     seen: Arc<Mutex<Vec<Seen>>>,
+    closed: Arc<AtomicUsize>,
 }
 
 impl Upstream {
@@ -45,9 +47,12 @@ impl Upstream {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let answer = Arc::new(answer);
         let log = Arc::clone(&seen);
+        let closed = Arc::new(AtomicUsize::new(0));
+        let closings = Arc::clone(&closed);
         thread::spawn(move || {
             for (connection, stream) in listener.incoming().enumerate() {
                 let (log, answer) = (Arc::clone(&log), Arc::clone(&answer));
+                let closings = Arc::clone(&closings);
                 thread::spawn(move || {
                     let mut stream = BufReader::new(stream.unwrap());
                     while let Some(seen) = read_request(&mut stream, connection) {
@@ -56,17 +61,30 @@ impl Upstream {
                         let closes =
                             answer.is_empty() || answer.windows(17).any(|it| it == b"connection: close");
                         if stream.get_mut().write_all(&answer).is_err() || closes {
-                            return;
+                            break;
                         }
                     }
+                    drop(stream);
+                    closings.fetch_add(1, Ordering::SeqCst);
                 });
             }
         });
-        Self { address, seen }
+        Self { address, seen, closed }
     }
 
     pub fn seen(&self) -> Vec<Seen> {
         self.seen.lock().unwrap().clone()
+    }
+
+    /// Waits until that many connections have been closed from here.
+    pub fn wait_for_closed(&self, count: usize) {
+        for _ in 0..2000 {
+            if self.closed.load(Ordering::SeqCst) >= count {
+                return;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        panic!("{} connections closed instead of {count}", self.closed.load(Ordering::SeqCst));
     }
 
     /// Waits until that many requests have been seen.
