@@ -119,6 +119,7 @@ fn start_logging() {
         "cdkd_core",
         "bootstrap",
         "provision",
+        "publish_assets",
         "read_assembly",
         "rebuild_index",
         "resolve",
