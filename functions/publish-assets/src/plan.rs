@@ -74,7 +74,7 @@ fn job<'a>(source: &'a Source, file: &'a File, execution: &str) -> Result<Job<'a
             let items: Vec<_> = files.into_iter().map(item).collect::<Result<_>>()?;
             wanted.size = archive::size(&items)?;
             if wanted.size.is_none() {
-                wanted.source = Some(archive::fingerprint(&items, |held| held.etag.as_str()));
+                wanted.source = Some(archive::fingerprint(&items, |held| held.object.etag.as_str()));
             }
             let most = archive::most(&items)?;
             (Body::Archive(items), most)

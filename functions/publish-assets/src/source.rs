@@ -1,5 +1,7 @@
 //! The assembly that assets come from: a zip read by ranges, or objects below a prefix.
 
+use std::rc::Rc;
+
 use cdkd_aws::edge::Invocation;
 use cdkd_core::assembly::input::Location;
 use cdkd_core::assembly::limits::MAX_ENTRIES;
@@ -25,15 +27,20 @@ pub(crate) struct Source {
 /// A file of the assembly: where its bytes are.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
-    /// Of the object that holds it.
-    pub key: String,
-    pub etag: String,
+    pub object: Rc<Object>,
     /// Where in that object, bytes.
     pub offset: u64,
     /// Bytes of the object to fetch for all of it.
     pub len: u64,
     /// Of a zip: how to read them. `None`: they are the file.
     pub entry: Option<Entry>,
+}
+
+/// An object of S3, in one very version.
+#[derive(Debug)]
+pub(crate) struct Object {
+    pub key: String,
+    pub etag: String,
 }
 
 impl Held {
@@ -54,7 +61,7 @@ impl Source {
 
     /// Fetches a part of an object of the assembly, all of what is asked for unless the object ends before.
     pub async fn fetch(&self, invocation: &Invocation, of: &Held, offset: u64, len: u64) -> Result<Vec<u8>> {
-        fetch(invocation, (&self.bucket, &of.key, &of.etag), offset, len).await
+        fetch(invocation, (&self.bucket, &of.object.key, &of.object.etag), offset, len).await
     }
 }
 
@@ -80,6 +87,8 @@ async fn zip(invocation: &Invocation, location: &Location, bucket: &str, key: &s
     }
     let index = read_directory(&tail, object.size)?;
     drop(tail);
+    // Shared: a hundred thousand entries are held at once.
+    let whole = Rc::new(Object { key: key.to_owned(), etag: object.etag.clone() });
     let (mut tree, mut links) = (Tree::default(), Vec::new());
     for entry in index.entries() {
         let (offset, len) = index.entry_range(entry);
@@ -90,13 +99,7 @@ async fn zip(invocation: &Invocation, location: &Location, bucket: &str, key: &s
             }
             links.push((entry, (offset, len)));
         } else {
-            let held = Held {
-                key: key.to_owned(),
-                etag: object.etag.clone(),
-                offset,
-                len,
-                entry: Some(entry.clone()),
-            };
+            let held = Held { object: Rc::clone(&whole), offset, len, entry: Some(entry.clone()) };
             tree.file(entry.path.clone(), held);
         }
     }
@@ -126,8 +129,9 @@ async fn objects(invocation: &Invocation, bucket: &str, prefix: &str) -> Result<
             continue;
         }
         let path = canonical(path.as_bytes())?;
-        let held = Held { key: object.key, etag: object.etag, offset: 0, len: object.size, entry: None };
-        tree.file(path, held);
+        let len = object.size;
+        let object = Rc::new(Object { key: object.key, etag: object.etag });
+        tree.file(path, Held { object, offset: 0, len, entry: None });
         if tree.len() as u64 > MAX_ENTRIES {
             return Err(Error::new(
                 Code::AssemblyTooLarge,

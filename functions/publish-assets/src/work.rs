@@ -85,7 +85,7 @@ impl<'a> Publishing<'a> {
         if self.is_over(job) {
             return;
         }
-        let from = (self.source.bucket.as_str(), held.key.as_str(), held.etag.as_str());
+        let from = (self.source.bucket.as_str(), held.object.key.as_str(), held.object.etag.as_str());
         let to = (job.file.bucket.as_str(), job.file.key.as_str());
         self.end(job, self.invocation.aws.store.copy(from, to, &job.kind).await);
     }
@@ -417,7 +417,7 @@ impl Coder {
 fn broken(held: &Held, why: &str) -> Error {
     match &held.entry {
         Some(entry) => damaged(entry, why),
-        None => Error::new(Code::InvalidAssembly, format!("`{}` in the assembly {why}", held.key))
+        None => Error::new(Code::InvalidAssembly, format!("`{}` in the assembly {why}", held.object.key))
             .hint("upload the assembly again"),
     }
 }
