@@ -482,6 +482,43 @@ fn a8_a_key_that_is_no_hash_is_written_by_every_run_once() {
 }
 
 #[test]
+fn a_bucket_of_many_objects_is_listed_as_far_as_that_pays() {
+    let world = world();
+    let _here = world.among_others();
+    let mut files = vec![file("manifest.json", "{}")];
+    files.extend((0..20).map(|n| file(&format!("asset.{n}/f"), format!("content of {n}"))));
+    let mut estate = Estate::new(&world, "Crowded").zipped(&files);
+    // Ten before and ten behind 1,100 objects of others.
+    for n in 0..20 {
+        let key = format!("{}{}.zip", if n < 10 { "0" } else { "f" }, &hash_of(n)[1..]);
+        estate = estate.publishes(&format!("asset.{n}"), "zip", &key);
+    }
+    let api = world.aws.api();
+    for n in 0..1100 {
+        api.put_object(&estate.bucket, &format!("5{}", &hash_of(n)[1..]), b"another").unwrap();
+    }
+    let mark = world.mark();
+    assert_eq!(estate.publish(1), (20, 0));
+    let calls = estate.calls(mark);
+    assert_eq!(calls.get("ListObjectsV2"), Some(&1), "{calls:?}");
+    assert_eq!(calls.get("HeadObject"), Some(&10), "{calls:?}: those behind the page");
+    let mark = world.mark();
+    assert_eq!(estate.publish(2), (0, 20));
+    let calls = estate.calls(mark);
+    assert_eq!((calls.get("HeadObject"), calls.get("PutObject")), (Some(&10), None), "{calls:?}");
+    // One of each half is gone, one cut off.
+    for n in [3, 13] {
+        api.delete_object(&estate.bucket, estate.files[n]["key"].as_str().unwrap()).unwrap();
+        api.put_object(&estate.bucket, estate.files[n + 1]["key"].as_str().unwrap(), b"half").unwrap();
+    }
+    assert_eq!(estate.publish(3), (4, 16));
+    for n in [3, 4, 13, 14] {
+        let object = estate.object(estate.files[n]["key"].as_str().unwrap());
+        assert_eq!(unzip(&object)[0].1["sha256"], sha256(format!("content of {n}").as_bytes()));
+    }
+}
+
+#[test]
 fn a6_two_stacks_publish_each_object_once() {
     let world = world();
     let _here = world.among_others();

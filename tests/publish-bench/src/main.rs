@@ -28,6 +28,7 @@ fn main() -> Result<(), Fatal> {
 }
 
 async fn work(task: &Value) -> Result<Value, Fatal> {
+    let told = |error: cdkd_core::Error| Fatal::from(error.cause().to_string());
     let (aws, settings) = edge::connect().await.map_err(told)?;
     let deadline = settings::now() + i64::try_from(LIMIT.as_millis())?;
     let invocation = Invocation { aws, settings, deadline, request_id: "bench".to_owned() };
@@ -86,8 +87,4 @@ fn resident() -> Result<u64, Fatal> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM")?;
     Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? * 1024)
-}
-
-fn told(error: cdkd_core::Error) -> Fatal {
-    error.cause().to_string().into()
 }

@@ -260,6 +260,30 @@ mod tests {
     }
 
     #[test]
+    fn a32_templates_are_not_published_at_any_depth() {
+        let files = json!({
+            "t": asset("S.template.json", &[("b", "t")]),
+            "n": asset("SChild1.nested.template.json", &[("b", "n")]),
+            "g": asset("SChild1Grandchild2.nested.template.json", &[("b", "g")]),
+            // One that an app publishes for itself is a file like others.
+            "o": asset("asset.o.template.json", &[("b", "o")]),
+        });
+        let templates =
+            ["S.template.json", "SChild1.nested.template.json", "SChild1Grandchild2.nested.template.json"];
+        assert_eq!(published(&[files], &templates).as_deref(), Ok("asset.o.template.json>b/o"));
+    }
+
+    #[test]
+    fn a10_nothing_is_made_of_an_assets_id() {
+        // The id is of the compact JSON, the key of what CDK says.
+        let manifests = [manifest(&json!({"an id": asset("a", &[("b", &format!("{HASH}.json"))])}))];
+        let address = |bucket: &str, key: &str, _: Option<&str>| Ok((bucket.to_owned(), key.to_owned()));
+        let files = collect("S", &manifests, &BTreeSet::new(), address).unwrap();
+        assert_eq!((files[0].id.as_str(), files[0].key.as_str()), ("an id", &*format!("{HASH}.json")));
+        assert!(is_content_addressed(&files[0].key));
+    }
+
+    #[test]
     fn what_cannot_be_published_is_named_with_the_remedy() {
         let command =
             json!({"displayName": "Site/Index", "source": {"executable": ["make"]}, "destinations": {}});
