@@ -42,7 +42,7 @@ fn many(aws: &LocalAws) -> Result<Vec<Row>, String> {
         aws.api().create_bucket(&bare)?;
         let files =
             (0..FILES).map(|number| file(&format!("asset.{number}"), "file", &assets, number)).collect();
-        let payload = payload(aws, &format!("many-{round}"), &assembly, files)?;
+        let payload = payload(aws, &format!("many-{round}"), &assembly, &files)?;
         let bare = json!({"bucket": bare, "count": FILES, "size": SIZE});
         rounds.push(run(aws, &json!({"payload": payload, "bare": bare}))?);
     }
@@ -72,7 +72,7 @@ fn large(aws: &LocalAws) -> Result<Row, String> {
         api.put_object(aws.runs_bucket(), &format!("{prefix}asset.large/{number}"), &content)?;
     }
     let assembly = format!("s3://{}/{prefix}", aws.runs_bucket());
-    let payload = payload(aws, "large", &assembly, vec![file("asset.large", "zip", "bench-large", 0)])?;
+    let payload = payload(aws, "large", &assembly, &[file("asset.large", "zip", "bench-large", 0)])?;
     let resident = run(aws, &json!({ "payload": payload }))?["resident"].as_f64().unwrap_or(f64::MAX);
     let published = api.get_object("bench-large", &key(0))?.map_or(0, |object| object.len());
     if published < LARGE_FILES * LARGE_SIZE / 2 {
@@ -94,7 +94,7 @@ fn file(path: &str, packaging: &str, bucket: &str, number: usize) -> Value {
 }
 
 /// Lays out what a run would, and returns what the function is invoked with.
-fn payload(aws: &LocalAws, name: &str, assembly: &str, files: Vec<Value>) -> Result<Value, String> {
+fn payload(aws: &LocalAws, name: &str, assembly: &str, files: &[Value]) -> Result<Value, String> {
     let place = format!("runs/{name}/Bench/{REGION}/assets.json");
     let document = json!({"assembly": assembly, "files": files});
     aws.api().put_object(aws.runs_bucket(), &place, document.to_string().as_bytes())?;
