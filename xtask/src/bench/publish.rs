@@ -40,7 +40,7 @@ fn many(aws: &LocalAws) -> Result<Vec<Row>, String> {
         let (assets, bare) = (format!("bench-assets-{round}"), format!("bench-bare-{round}"));
         aws.api().create_bucket(&assets)?;
         aws.api().create_bucket(&bare)?;
-        let files =
+        let files: Vec<Value> =
             (0..FILES).map(|number| file(&format!("asset.{number}"), "file", &assets, number)).collect();
         let payload = payload(aws, &format!("many-{round}"), &assembly, &files)?;
         let bare = json!({"bucket": bare, "count": FILES, "size": SIZE});
