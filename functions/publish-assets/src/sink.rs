@@ -57,28 +57,21 @@ impl<'a> Sink<'a> {
         Ok(())
     }
 
-    /// Makes it an object. One that S3 has made already, whose answer was lost, is found again.
+    /// Makes it an object. One that S3 has made already, whose answer was lost, is known by what the skip rule knows it by.
     pub async fn finish(mut self) -> Result<(), Refusal> {
         if self.parts.is_none() {
             return self.store.write(self.bucket, self.key, self.kind, self.buffer).await;
         }
-        let outcome = self.complete().await;
-        match outcome {
-            Err(Refusal::Other(error)) => {
-                let found = self.store.look(self.bucket, self.key).await?;
-                let same = found.is_some_and(|it| it.size == self.size && it.source == self.kind.source);
-                if same && self.kind.source.is_some() {
-                    return Ok(());
-                }
-                self.give_up().await;
-                Err(Refusal::Other(error))
+        let Err(refusal) = self.complete().await else { return Ok(()) };
+        let was_made = match &refusal {
+            Refusal::Other(_) => {
+                let found = self.store.look(self.bucket, self.key).await;
+                found.ok().flatten().is_some_and(|it| it.size == self.size && it.source == self.kind.source)
             }
-            Err(refusal) => {
-                self.give_up().await;
-                Err(refusal)
-            }
-            Ok(()) => Ok(()),
-        }
+            _ => false,
+        };
+        self.give_up().await;
+        if was_made { Ok(()) } else { Err(refusal) }
     }
 
     /// Leaves nothing behind.

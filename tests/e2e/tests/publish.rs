@@ -446,6 +446,27 @@ fn a7_a_publisher_that_dies_leaves_nothing_that_counts() {
 }
 
 #[test]
+fn an_answer_that_is_lost_does_not_matter() {
+    let world = world();
+    let _alone = world.alone();
+    let (archive, plain) = (format!("{}.zip", hash("lost")), hash("lost plain"));
+    let big = Packed { stored: true, ..file("asset.f/big", noise(6, 20 << 20)) };
+    let files = [file("manifest.json", "{}"), big, file("asset.plain", "plain")];
+    let estate = Estate::new(&world, "Lost").zipped(&files).publishes("asset.f", "zip", &archive).publishes(
+        "asset.plain",
+        "file",
+        &plain,
+    );
+    let rules = ["CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload", "PutObject"]
+        .map(|operation| world.rule(Rule::on("s3", operation).resource(&estate.bucket).nth(1).drop_after()));
+    assert_eq!(estate.publish(1), (2, 0));
+    drop(rules);
+    assert_eq!(unzip(&estate.object(&archive))[0].1["sha256"], sha256(&files[1].content));
+    assert_eq!(estate.object(&plain), b"plain");
+    assert_eq!(estate.publish(1), (0, 2));
+}
+
+#[test]
 fn a_part_that_fails_leaves_no_parts_behind() {
     let world = world();
     let _alone = world.alone();
