@@ -441,8 +441,14 @@ fn a7_a_publisher_that_dies_leaves_nothing_that_counts() {
         assert_eq!(world.aws.api().get_object(&estate.bucket, &archive).unwrap(), None, "{operation}");
         drop(rule);
     }
+    let mark = world.mark();
     assert_eq!(estate.publish(1), (1, 0));
     assert_eq!(unzip(&estate.object(&archive))[0].1["sha256"], sha256(&files[1].content));
+    // What the dead left is looked for, and left for a day: its owner might live.
+    let calls = estate.calls(mark);
+    let looked = |it: &cdkd_wire::Entry| it.operation == "ListMultipartUploads" && it.status == Some(200);
+    assert_eq!(world.since(mark).iter().filter(|it| looked(it)).count(), 1, "{calls:?}");
+    assert_eq!(calls.get("AbortMultipartUpload"), None, "{calls:?}");
 }
 
 #[test]

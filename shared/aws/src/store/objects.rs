@@ -9,11 +9,12 @@ use aws_sdk_s3::types::{
     ChecksumAlgorithm, ChecksumMode, CompletedMultipartUpload, CompletedPart, MetadataDirective,
     TaggingDirective,
 };
-use cdkd_core::assets::skip::Found;
+use cdkd_core::assets::skip::{Found, are_abandoned};
 use cdkd_core::{Code, Error};
 
 use super::{Listed, Store, bucket_error};
 use crate::failure::Failure;
+use crate::settings;
 
 /// In the metadata of an object: what it was made of, where its size does not tell.
 const SOURCE: &str = "cdkd-source";
@@ -141,6 +142,7 @@ impl Store {
     /// Begins an object in parts. What is never completed is no object.
     pub async fn parts(&self, bucket: &str, key: &str, kind: &Kind) -> Result<Parts, Refusal> {
         let s3 = self.client(bucket).await.map_err(Refusal::Other)?;
+        self.sweep(&s3, bucket, key).await;
         let answer = s3
             .create_multipart_upload()
             .bucket(bucket)
@@ -159,6 +161,36 @@ impl Store {
             key: key.to_owned(),
             upload: answer.upload_id.unwrap_or_default(),
         })
+    }
+}
+
+impl Store {
+    /// Removes parts of this object that a publisher left when it died: they cost, and asset buckets have no rule that
+    /// removes them. That this fails changes nothing for what is to be written.
+    async fn sweep(&self, s3: &Client, bucket: &str, key: &str) {
+        let listing = s3
+            .list_multipart_uploads()
+            .bucket(bucket)
+            .prefix(key)
+            .expected_bucket_owner(&self.account)
+            .send()
+            .await;
+        let Ok(listing) = listing else { return };
+        let now = settings::now();
+        for upload in listing.uploads.unwrap_or_default() {
+            let began = upload.initiated.and_then(|time| time.to_millis().ok()).unwrap_or(now);
+            let (Some(found), Some(id)) = (upload.key, upload.upload_id) else { continue };
+            if found == key && are_abandoned(began, now) {
+                let parts = Parts {
+                    s3: s3.clone(),
+                    account: self.account.clone(),
+                    bucket: bucket.to_owned(),
+                    key: found,
+                    upload: id,
+                };
+                parts.give_up().await;
+            }
+        }
     }
 }
 

@@ -65,6 +65,13 @@ pub fn is_published(key: &str, wanted: &Wanted, found: &Found) -> bool {
     !contradicts(wanted.crc32, found.crc32) && wanted.size.map_or(marked, |size| size == found.size)
 }
 
+/// Whether parts of an object that was never completed are of a publisher that is dead: no invocation lives for longer
+/// than a quarter of an hour, and what another tool uploads by hand is done in a day. Times in milliseconds since 1970.
+pub fn are_abandoned(began: i64, now: i64) -> bool {
+    const DAY: i64 = 24 * 60 * 60 * 1000;
+    now.saturating_sub(began) > DAY
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,6 +96,18 @@ mod tests {
         for (key, expected) in table {
             assert_eq!(is_content_addressed(&key), expected, "{key}");
         }
+    }
+
+    #[test]
+    fn a7_parts_are_abandoned_after_a_day() {
+        let now = 1_700_000_000_000;
+        let minute = 60_000;
+        let table =
+            [(0, false), (15 * minute, false), (24 * 60 * minute, false), (24 * 60 * minute + 1, true)];
+        for (ago, expected) in table {
+            assert_eq!(are_abandoned(now - ago, now), expected, "{ago}");
+        }
+        assert!(!are_abandoned(now + minute, now), "a clock that is behind");
     }
 
     #[test]
