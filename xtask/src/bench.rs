@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: measurements, each with the bound that it has to keep.
 
+mod publish;
 mod stacks;
 mod start;
 
@@ -21,6 +22,8 @@ pub struct Arguments {
 enum Bench {
     /// The release functions: size, time and memory until they ask for work, memory after a deploy
     Start,
+    /// Assets: publishing them, beside bare calls; memory
+    Assets,
     /// Runs of several stacks: time, requests of the reference protocol, events and payloads
     Stacks,
 }
@@ -28,6 +31,7 @@ enum Bench {
 /// Measures and prints. An error if a bound does not hold.
 pub fn run(arguments: &Arguments) -> Result<(), String> {
     let rows = match arguments.bench {
+        Bench::Assets => publish::measure()?,
         Bench::Start => start::measure()?,
         Bench::Stacks => stacks::measure()?,
     };

@@ -7,6 +7,7 @@ fn main() -> Result<(), Fatal> {
     match name.as_str() {
         "bootstrap" => run(bootstrap::handle),
         "provision" => run(provision::handle),
+        "publish-assets" => run(publish_assets::handle),
         "read-assembly" => run(read_assembly::handle),
         "rebuild-index" => run(rebuild_index::handle),
         "resolve" => run(resolve::handle),

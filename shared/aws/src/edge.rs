@@ -119,6 +119,7 @@ fn start_logging() {
         "cdkd_core",
         "bootstrap",
         "provision",
+        "publish_assets",
         "read_assembly",
         "rebuild_index",
         "resolve",
@@ -133,7 +134,8 @@ fn start_logging() {
     let _ = tracing::subscriber::registry().with(targets).with(lines).try_init();
 }
 
-async fn connect() -> Result<(Rc<Aws>, Rc<Settings>)> {
+/// Settings and clients as the environment says.
+pub async fn connect() -> Result<(Rc<Aws>, Rc<Settings>)> {
     let settings = Settings::load()?;
     let http = Builder::new().tls_provider(Provider::Rustls(CryptoMode::Ring)).build_https();
     let config = aws_config::defaults(BehaviorVersion::v2026_01_12())

@@ -20,6 +20,8 @@ use tokio::sync::OnceCell;
 use crate::failure::Failure;
 use crate::settings::{self, Settings};
 
+pub mod objects;
+
 const NONCE: &str = "cdkd-write";
 /// Tries of a write that S3 answers with 409 `ConditionalRequestConflict`.
 const CONFLICT_TRIES: u32 = 6;
@@ -51,6 +53,16 @@ pub struct Listed {
     pub etag: String,
     /// Bytes.
     pub size: u64,
+}
+
+impl From<aws_sdk_s3::types::Object> for Listed {
+    fn from(object: aws_sdk_s3::types::Object) -> Self {
+        Self {
+            key: object.key.unwrap_or_default(),
+            etag: object.e_tag.unwrap_or_default(),
+            size: object.size.and_then(|size| u64::try_from(size).ok()).unwrap_or(0),
+        }
+    }
 }
 
 /// What a conditional read finds.
@@ -227,15 +239,68 @@ impl Store {
         }
     }
 
+    /// Reads a range of an object that has to be the one with this `ETag`: `length` bytes from `offset`, fewer at its
+    /// end. `None`: it is gone or another one.
+    pub async fn range_of(
+        &self,
+        (bucket, key, etag): (&str, &str, &str),
+        offset: u64,
+        length: u64,
+    ) -> Result<Option<Vec<u8>>> {
+        if length == 0 {
+            return Ok(Some(Vec::new()));
+        }
+        let s3 = self.client(bucket).await?;
+        let answer = s3
+            .get_object()
+            .bucket(bucket)
+            .key(key)
+            .if_match(etag)
+            .range(format!("bytes={offset}-{}", offset.saturating_add(length - 1)))
+            .expected_bucket_owner(&self.account)
+            .send()
+            .await;
+        let unread = |failure| bucket_error(failure, &format!("read `{key}` of bucket `{bucket}`"), bucket);
+        let mut answer = match answer {
+            Ok(answer) => answer,
+            Err(error) => {
+                let failure = Failure::of(&error);
+                if matches!(failure.status, Some(404 | 412 | 416)) && failure.code != "NoSuchBucket" {
+                    return Ok(None);
+                }
+                return Err(unread(failure));
+            }
+        };
+        // Collecting would hold it twice.
+        let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
+        while let Some(piece) = answer.body.next().await {
+            let piece = piece.map_err(|error| {
+                Error::new(
+                    Code::ServiceUnavailable,
+                    format!("could not read `{key}` of bucket `{bucket}`: {error}"),
+                )
+            })?;
+            bytes.extend_from_slice(&piece);
+        }
+        Ok(Some(bytes))
+    }
+
     /// The size of an object in bytes; `None` when there is none.
     pub async fn size(&self, bucket: &str, key: &str) -> Result<Option<u64>> {
+        Ok(self.find(bucket, key).await?.map(|object| object.size))
+    }
+
+    /// Size and `ETag` of an object; `None` when there is none.
+    pub async fn find(&self, bucket: &str, key: &str) -> Result<Option<Listed>> {
         let s3 = self.client(bucket).await?;
         let answer =
             s3.head_object().bucket(bucket).key(key).expected_bucket_owner(&self.account).send().await;
         match answer {
-            Ok(answer) => {
-                Ok(Some(answer.content_length.and_then(|size| u64::try_from(size).ok()).unwrap_or(0)))
-            }
+            Ok(answer) => Ok(Some(Listed {
+                key: key.to_owned(),
+                etag: answer.e_tag.unwrap_or_default(),
+                size: answer.content_length.and_then(|size| u64::try_from(size).ok()).unwrap_or(0),
+            })),
             Err(error) => {
                 let failure = Failure::of(&error);
                 if failure.status == Some(404) {
@@ -366,11 +431,7 @@ impl Store {
                     )
                 })?;
             for object in answer.contents.unwrap_or_default() {
-                found.push(Listed {
-                    key: object.key.unwrap_or_default(),
-                    etag: object.e_tag.unwrap_or_default(),
-                    size: object.size.and_then(|size| u64::try_from(size).ok()).unwrap_or(0),
-                });
+                found.push(Listed::from(object));
             }
             token = answer.next_continuation_token;
             if token.is_none() {

@@ -72,6 +72,8 @@ codes! {
     AssemblyHasErrors: Input,
     /// The stack needs an asset of a form that this release does not publish.
     UnsupportedAsset: Input,
+    /// An asset is larger than what one invocation publishes.
+    AssetTooLarge: Input,
     /// The template is not JSON, or not of the form of a template.
     InvalidTemplate: Input,
     /// The template uses a function, macro or dynamic reference that this release does not evaluate.

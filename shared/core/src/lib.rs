@@ -5,6 +5,7 @@
 //! documents as values; effects go out as values for the edges to carry out.
 
 pub mod assembly;
+pub mod assets;
 pub mod error;
 pub mod name;
 pub mod plan;

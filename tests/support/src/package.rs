@@ -15,8 +15,16 @@ use crate::error::{Error, Result};
 use crate::workspace;
 
 /// The functions, by the names of their crates; `cdkd-{name}` in AWS.
-pub const FUNCTIONS: [&str; 7] =
-    ["bootstrap", "provision", "read-assembly", "rebuild-index", "resolve", "save-state", "strong-ref-scan"];
+pub const FUNCTIONS: [&str; 8] = [
+    "bootstrap",
+    "provision",
+    "publish-assets",
+    "read-assembly",
+    "rebuild-index",
+    "resolve",
+    "save-state",
+    "strong-ref-scan",
+];
 
 /// The state machines, by the names of their definitions; `cdkd-{name}` in AWS.
 const MACHINES: [&str; 2] = ["deploy", "destroy"];

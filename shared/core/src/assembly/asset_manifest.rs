@@ -1,6 +1,7 @@
 //! `*.assets.json`: files and images that templates refer to, and where they are to be published.
 
 use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
 
 use super::fields::{Fields, json};
 use super::manifest::check_version;
@@ -35,7 +36,8 @@ pub enum FileSource {
 }
 
 /// How a file asset is uploaded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Packaging {
     /// As it is.
     File,

@@ -197,12 +197,7 @@ pub fn read_directory(tail: &[u8], object_size: u64) -> Result<ZipIndex> {
 /// `bytes`: what [`ZipIndex::entry_range`] asks for. Reads no more than the entry says and checks its CRC: an entry
 /// that inflates to more is refused (`AssemblyTooLarge`), one that is cut or damaged too (`InvalidAssembly`).
 pub fn inflate(entry: &Entry, bytes: &[u8]) -> Result<Vec<u8>> {
-    let damaged = |why: &str| {
-        Error::new(Code::InvalidAssembly, format!("`{}` in the zip {why}", entry.path))
-            .hint("upload the assembly again")
-            .detail("path", entry.path.as_str())
-    };
-    let compressed = compressed(entry, bytes).ok_or_else(|| damaged("is cut off or has no local header"))?;
+    let compressed = raw(entry, bytes)?;
     // One byte more than stated tells a lie from the truth.
     let cap = entry.size.saturating_add(1);
     let mut content = Vec::new();
@@ -211,13 +206,9 @@ pub fn inflate(entry: &Entry, bytes: &[u8]) -> Result<Vec<u8>> {
         Method::Deflated => {
             flate2::bufread::DeflateDecoder::new(compressed).take(cap).read_to_end(&mut content)
         }
-        Method::Other(method) => {
-            return Err(damaged(&format!(
-                "is encrypted or compressed by method {method}; only plain store and deflate are read"
-            )));
-        }
+        Method::Other(_) => return check_method(entry).map(|()| content),
     }
-    .map_err(|_| damaged("does not inflate"))?;
+    .map_err(|_| damaged(entry, "does not inflate"))?;
     let size = content.len() as u64;
     if size > entry.size {
         return Err(too_large(format!(
@@ -226,24 +217,63 @@ pub fn inflate(entry: &Entry, bytes: &[u8]) -> Result<Vec<u8>> {
         )));
     }
     if size < entry.size {
-        return Err(damaged("inflates to less than it states"));
+        return Err(damaged(entry, "inflates to less than it states"));
     }
     if rawzip::crc32(&content) != entry.crc {
-        return Err(damaged("does not match its checksum"));
+        return Err(damaged(entry, "does not match its checksum"));
     }
     Ok(content)
 }
 
+/// The bytes of an entry as they are in the archive.
+///
+/// `bytes`: what [`ZipIndex::entry_range`] asks for. `InvalidAssembly`: they are cut off, or the entry is encrypted or
+/// compressed by another method than DEFLATE.
+pub fn raw<'a>(entry: &Entry, bytes: &'a [u8]) -> Result<&'a [u8]> {
+    check_method(entry)?;
+    compressed(entry, bytes).ok_or_else(|| damaged(entry, "is cut off or has no local header"))
+}
+
+/// Where the bytes of an entry begin: so many behind [`Entry::offset`]. `bytes`: from there on, the local header at
+/// least.
+pub fn content_start(entry: &Entry, bytes: &[u8]) -> Result<u64> {
+    check_method(entry)?;
+    start(bytes).map(|start| start as u64).ok_or_else(|| damaged(entry, "has no local header"))
+}
+
+/// Refuses what is encrypted or compressed in a way that few readers know.
+pub fn check_method(entry: &Entry) -> Result<()> {
+    match entry.method {
+        Method::Stored | Method::Deflated => Ok(()),
+        Method::Other(method) => Err(damaged(
+            entry,
+            &format!("is encrypted or compressed by method {method}; only plain store and deflate are read"),
+        )),
+    }
+}
+
+/// An entry that cannot be read, and why.
+pub fn damaged(entry: &Entry, why: &str) -> Error {
+    Error::new(Code::InvalidAssembly, format!("`{}` in the zip {why}", entry.path))
+        .hint("upload the assembly again")
+        .detail("path", entry.path.as_str())
+}
+
 /// The compressed bytes behind the local header.
 fn compressed<'a>(entry: &Entry, bytes: &'a [u8]) -> Option<&'a [u8]> {
+    let start = start(bytes)?;
+    let end = start.checked_add(usize::try_from(entry.compressed_size).ok()?)?;
+    bytes.get(start..end)
+}
+
+/// Bytes of a local header.
+fn start(bytes: &[u8]) -> Option<usize> {
     let header = bytes.get(..usize::try_from(LOCAL_HEADER).ok()?)?;
     let half = |at: usize| Some(usize::from(u16::from_le_bytes(header.get(at..at + 2)?.try_into().ok()?)));
     if !header.starts_with(b"PK\x03\x04") {
         return None;
     }
-    let start = header.len() + half(26)? + half(28)?;
-    let end = start.checked_add(usize::try_from(entry.compressed_size).ok()?)?;
-    bytes.get(start..end)
+    Some(header.len() + half(26)? + half(28)?)
 }
 
 fn is_root(path: &[u8]) -> bool {
