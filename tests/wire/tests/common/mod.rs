@@ -58,9 +58,9 @@ impl Upstream {
                     while let Some(seen) = read_request(&mut stream, connection) {
                         log.lock().unwrap().push(seen.clone());
                         let answer = answer(&seen);
-                        let closes =
+                        let last =
                             answer.is_empty() || answer.windows(17).any(|it| it == b"connection: close");
-                        if stream.get_mut().write_all(&answer).is_err() || closes {
+                        if stream.get_mut().write_all(&answer).is_err() || last {
                             break;
                         }
                     }
