@@ -12,7 +12,7 @@ pub fn run() -> Result<(), String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
 
     let mut cargo_test = Command::new(cargo);
-    cargo_test.args(["test", "--workspace"]);
+    cargo_test.args(["test", "--workspace", "--no-fail-fast"]);
     let mut launcher = Command::new(python);
     launcher.args(["-m", "unittest", "discover", "-s", "infra/local/tests"]);
     let mut template = tool("cfn-lint");
