@@ -8,6 +8,7 @@ pub mod desk;
 pub mod edge;
 pub mod estate;
 pub mod executions;
+pub mod protocol;
 pub mod references;
 pub mod run;
 pub mod settings;

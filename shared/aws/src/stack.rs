@@ -7,22 +7,28 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::time::Duration;
 
 use cdkd_core::name::RecordKey;
+use cdkd_core::protocol::fence::{Append, Enter, Entered, Stay};
 use cdkd_core::protocol::journal::{self, Entry, Journal};
+use cdkd_core::protocol::lock::{Acquire, Broken, Release, Unlock};
 use cdkd_core::state::Record;
-use cdkd_core::state::lock::{Decision, Holder, Lock, decide};
+use cdkd_core::state::lock::Holder;
 use cdkd_core::{Code, Error, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::Mutex;
 
+pub use cdkd_core::protocol::lock::Taken;
+
 pub use crate::desk::Desk;
 use crate::edge::Invocation;
-use crate::executions::Life;
+use crate::protocol::drive;
 use crate::settings;
 use crate::store::{Condition, Written};
+
+/// Kept of an invocation's time for its own work when it waits for others, milliseconds.
+const KEPT: i64 = 2000;
 
 /// Which run a function works for.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -130,74 +136,25 @@ pub struct Loaded {
     pub legacy: Option<String>,
 }
 
-/// Takes the lock of a stack, or finds it taken by this run already.
-///
-/// # Errors
-/// `StackLocked` with holder, operation, times and the way out.
+/// Takes the lock of a stack: see [`Acquire`].
 pub async fn take_lock(invocation: &Invocation, key: &RecordKey, holder: &Holder) -> Result<Taken> {
-    let store = &invocation.aws.store;
-    let (bucket, place) = (&invocation.settings.state_bucket, key.lock(&invocation.settings.prefix));
-    let mut asked: Option<(String, bool)> = None;
-    // Each round is a new look; rounds end because others' locks come and go.
-    for _ in 0..8 {
-        let found = store.get(bucket, &place).await?;
-        let lock = found.as_ref().map(|object| Lock::parse(&object.body, key)).transpose()?;
-        let now = settings::now();
-        let fresh = Lock::new(holder, now).to_bytes();
-        match decide(lock.as_ref(), holder, key, now, asked.as_ref().map(|(of, ended)| (of.as_str(), *ended)))
-        {
-            Decision::Create => {
-                if let Written::Yes(_) = store.put(bucket, &place, fresh, Condition::Absent).await? {
-                    return Ok(Taken { nonce: holder.nonce.clone(), over: false });
-                }
-            }
-            Decision::Ours { nonce } => return Ok(Taken { nonce, over: true }),
-            Decision::Ask { execution } => {
-                let ended = invocation.aws.executions.life(&execution).await? == Life::Ended;
-                asked = Some((execution, ended));
-            }
-            Decision::TakeOver => {
-                let etag = found.map(|object| object.etag).unwrap_or_default();
-                if let Written::Yes(_) = store.put(bucket, &place, fresh, Condition::Matches(&etag)).await? {
-                    return Ok(Taken { nonce: holder.nonce.clone(), over: true });
-                }
-            }
-            Decision::Refuse(error) => return Err(error),
-        }
-    }
-    Err(Error::new(Code::StackLocked, format!("the lock of {key} changes hands faster than it can be taken"))
-        .hint("start the execution again once the other runs are done"))
+    drive(invocation, key, Acquire::new(key.clone(), holder.clone())).await
 }
 
-/// A lock that was taken.
-#[derive(Clone, Debug)]
-pub struct Taken {
-    pub nonce: String,
-    /// Another invocation may have worked under this lock or the one before it.
-    pub over: bool,
-}
-
-/// Releases a lock if it is still held by this run under this nonce, and removes what it superseded (L3, L10).
+/// Releases a lock if it is still held by this run under this nonce: see [`Release`].
 pub async fn release_lock(
     invocation: &Invocation,
     key: &RecordKey,
     execution: &str,
     nonce: &str,
 ) -> Result<()> {
-    let store = &invocation.aws.store;
-    let (bucket, place) = (&invocation.settings.state_bucket, key.lock(&invocation.settings.prefix));
-    let released = match store.get(bucket, &place).await? {
-        Some(object) => {
-            Lock::parse(&object.body, key).is_ok_and(|lock| lock.is_of(execution, nonce))
-                && store.delete_matching(bucket, &place, &object.etag).await?
-        }
-        // An earlier try of this may have died before what follows.
-        None => true,
-    };
-    if released {
-        store.purge(bucket, &place, true).await?;
-    }
-    Ok(())
+    drive(invocation, key, Release::new(key.clone(), execution.to_owned(), nonce.to_owned())).await
+}
+
+/// Breaks the lock of a holder that is surely dead: see [`Unlock`].
+pub async fn break_lock(invocation: &Invocation, key: &RecordKey) -> Result<Option<Broken>> {
+    let unlock = Unlock::new(key.clone(), settings::nonce()?, invocation.deadline);
+    drive(invocation, key, unlock).await
 }
 
 /// One invocation's stay under the lock.
@@ -220,10 +177,8 @@ impl Session {
     /// # Errors
     /// `LockLostError` before any call; `EarlierInvocationAlive` if the wait is longer than this invocation.
     pub async fn enter(invocation: &Invocation, run: &Run, stack: &StackRef, stack_id: &str) -> Result<Self> {
-        let key = stack.key()?;
         let nonce = stack.nonce.clone().unwrap_or_default();
-        hold_lock(invocation, &key, &run.execution, &nonce).await?;
-        Self::fence(invocation, run, key, nonce, stack_id).await
+        Self::stay(invocation, run, stack.key()?, nonce, stack_id, Enter::new).await
     }
 
     /// As [`Session::enter`], for the invocation that has just taken the lock.
@@ -234,48 +189,55 @@ impl Session {
         nonce: String,
         stack_id: &str,
     ) -> Result<Self> {
-        let id = settings::nonce()?;
-        let (found, writer) = fence(invocation, &key, run, nonce.clone(), &id, stack_id).await?;
-        let stack_id = found.stack_id.clone().unwrap_or_else(|| stack_id.to_owned());
-        let session = Self {
-            invocation: invocation.clone(),
-            key,
-            run: run.clone(),
-            nonce,
-            found,
-            journal: Rc::new(writer),
-            stack_id,
-            id,
-        };
-        wait_for_earlier(&session).await?;
-        // The lock is still to be its own (DESIGN 8), the wait being the least reason: until the fence was stored, others
-        // may have taken over and been through, with a journal that is empty again. Whoever comes now finds the fence.
-        match session.hold().await {
-            Ok(()) => Ok(session),
-            Err(error) if error.code() == Code::LockLostError => {
-                session.remove_fence().await;
-                Err(error)
-            }
-            Err(error) => session.closing(Err(error)).await,
-        }
+        Self::stay(invocation, run, key, nonce, stack_id, Enter::with_lock).await
     }
 
-    /// Removes the fence of an invocation that came too late: nobody else would before the next run of the stack. One
-    /// that stays does no harm, since it is waited for no longer than until its deadline.
-    async fn remove_fence(&self) {
-        let settings = &self.invocation.settings;
-        let place = journal::key(&self.key.journal(&settings.prefix), self.found.next);
-        let _removed = self.invocation.aws.store.purge(&settings.state_bucket, &place, false).await;
+    async fn stay(
+        invocation: &Invocation,
+        run: &Run,
+        key: RecordKey,
+        nonce: String,
+        stack_id: &str,
+        enter: fn(Stay) -> Enter,
+    ) -> Result<Self> {
+        let stay = Stay {
+            key: key.clone(),
+            execution: run.execution.clone(),
+            nonce: nonce.clone(),
+            invocation: settings::nonce()?,
+            deadline: invocation.deadline,
+            patience: invocation.deadline - KEPT,
+            stack_id: stack_id.to_owned(),
+        };
+        let id = stay.invocation.clone();
+        let Entered { found, now, next } = drive(invocation, &key, enter(stay)).await?;
+        Ok(Self {
+            invocation: invocation.clone(),
+            run: run.clone(),
+            stack_id: found.stack_id.clone().unwrap_or_else(|| stack_id.to_owned()),
+            journal: Rc::new(Writer {
+                invocation: invocation.clone(),
+                key: key.clone(),
+                execution: run.execution.clone(),
+                nonce: nonce.clone(),
+                next: Cell::new(next),
+                queue: RefCell::default(),
+                state: RefCell::new(now),
+                queued: Cell::new(0),
+                written: Cell::new(0),
+                broken: RefCell::new(None),
+                gate: Mutex::new(()),
+            }),
+            key,
+            nonce,
+            found,
+            id,
+        })
     }
 
     /// The record, with those of nested stacks, and the journal's changes on it.
     pub async fn record(&self) -> Result<Desk> {
         Desk::open(&self.invocation, &self.key, &self.found.changes).await
-    }
-
-    /// Checks once more that the lock is this run's own.
-    pub async fn hold(&self) -> Result<()> {
-        hold_lock(&self.invocation, &self.key, &self.run.execution, &self.nonce).await
     }
 
     /// Stores the end of this invocation's work, and whether all of it is on record: then the next one need not
@@ -309,122 +271,6 @@ impl Session {
     }
 }
 
-/// Finds the run and its nonce in the lock, and renews the lock once a third of its life has passed.
-async fn hold_lock(invocation: &Invocation, key: &RecordKey, execution: &str, nonce: &str) -> Result<()> {
-    let lost = |holder: &str| {
-        Error::new(Code::LockLostError, format!("this run no longer holds the lock of {key}; {holder}"))
-            .hint("another run took over; this one stopped before any call. Start a new execution if it is needed")
-            .detail("stack", key.stack.as_str())
-            .detail("region", key.region.as_str())
-    };
-    let store = &invocation.aws.store;
-    let (bucket, place) = (&invocation.settings.state_bucket, key.lock(&invocation.settings.prefix));
-    let Some(object) = store.get(bucket, &place).await? else { return Err(lost("nobody does")) };
-    let lock = Lock::parse(&object.body, key)?;
-    if !lock.is_of(execution, nonce) {
-        return Err(lost(&format!("`{}` does", lock.execution().unwrap_or_else(|| lock.owner()))));
-    }
-    let now = settings::now();
-    if lock.wants_renewal(now) {
-        let renewed = lock.renewed(now).to_bytes();
-        if !matches!(
-            store.put(bucket, &place, renewed, Condition::Matches(&object.etag)).await?,
-            Written::Yes(_)
-        ) {
-            return Err(lost("it changed hands while it was renewed"));
-        }
-        store.purge(bucket, &place, true).await?;
-    }
-    Ok(())
-}
-
-/// Reads the journal and stores a fence behind it.
-async fn fence(
-    invocation: &Invocation,
-    key: &RecordKey,
-    run: &Run,
-    nonce: String,
-    id: &str,
-    stack_id: &str,
-) -> Result<(Journal, Writer)> {
-    let folder = key.journal(&invocation.settings.prefix);
-    for _ in 0..8 {
-        let journal = read_journal(invocation, key).await?;
-        let fence = Entry::Fence {
-            invocation: id.to_owned(),
-            execution: run.execution.clone(),
-            deadline: invocation.deadline,
-            stack_id: journal.stack_id.clone().unwrap_or_else(|| stack_id.to_owned()),
-        };
-        let place = journal::key(&folder, journal.next);
-        let written = invocation
-            .aws
-            .store
-            .put(
-                &invocation.settings.state_bucket,
-                &place,
-                journal::to_bytes(std::slice::from_ref(&fence)),
-                Condition::Absent,
-            )
-            .await?;
-        if let Written::Yes(_) = written {
-            let next = journal.next + 1;
-            // The fence counts too: the first one holds the stack's id, which the checkpoint has to keep.
-            let mut state = journal.clone();
-            state.take(fence);
-            let writer =
-                Writer::new(invocation.clone(), key.clone(), run.execution.clone(), nonce, next, state);
-            return Ok((journal, writer));
-        }
-        // An invocation that is still at work wrote first: read what it wrote, fence behind it. Not if it is another
-        // run's by now, which such a fence would hold up.
-        hold_lock(invocation, key, &run.execution, &nonce).await?;
-    }
-    Err(Error::new(
-        Code::EarlierInvocationAlive,
-        format!("an earlier invocation keeps writing the journal of {key}"),
-    )
-    .hint("the state machine tries again"))
-}
-
-/// Stores a fence, and its end, behind a stack's journal, for whoever breaks its lock: what an invocation under that lock
-/// would write next is taken. A journal that cannot be read is fenced off all the same. One that is not there is made only
-/// if `ours`: other tools write none.
-pub async fn fence_off(invocation: &Invocation, key: &RecordKey, ours: bool) -> Result<()> {
-    let settings = &invocation.settings;
-    let folder = key.journal(&settings.prefix);
-    let id = settings::nonce()?;
-    let entries = [
-        Entry::Fence {
-            invocation: id.clone(),
-            execution: String::new(),
-            deadline: invocation.deadline,
-            stack_id: String::new(),
-        },
-        // Nothing else is done under it: the next run does not wait for it.
-        Entry::End { invocation: id },
-    ];
-    for _ in 0..8 {
-        let listed = invocation.aws.store.list(&settings.state_bucket, &folder).await?;
-        let last = listed.iter().filter_map(|object| journal::number(&folder, &object.key)).max();
-        if last.is_none() && !ours {
-            return Ok(());
-        }
-        let place = journal::key(&folder, last.map_or(0, |last| last + 1));
-        let body = journal::to_bytes(&entries);
-        let written =
-            invocation.aws.store.put(&settings.state_bucket, &place, body, Condition::Absent).await?;
-        if let Written::Yes(_) = written {
-            return Ok(());
-        }
-    }
-    Err(Error::new(
-        Code::StateConflict,
-        format!("the journal of {key} is written faster than it can be fenced off"),
-    )
-    .hint("its run is alive: stop its execution, and try again"))
-}
-
 /// Reads the whole journal of a stack.
 pub async fn read_journal(invocation: &Invocation, key: &RecordKey) -> Result<Journal> {
     let settings = &invocation.settings;
@@ -455,28 +301,6 @@ pub async fn read_journal(invocation: &Invocation, key: &RecordKey) -> Result<Jo
     journal::read(&bodies)
 }
 
-/// Waits until no earlier invocation can still be at work. It is fenced, so it cannot tell its end any more: its
-/// deadline says when Lambda has surely ended it.
-async fn wait_for_earlier(session: &Session) -> Result<()> {
-    let (invocation, key) = (&session.invocation, &session.key);
-    let Some(deadline) = session.found.busy_until(&session.id) else { return Ok(()) };
-    // A second is kept for clocks and for calls on their way (L9).
-    let wait = Duration::from_millis(u64::try_from(deadline + 1000 - settings::now()).unwrap_or(0));
-    if wait <= invocation.left(Duration::from_secs(2)) {
-        tokio::time::sleep(wait).await;
-        return Ok(());
-    }
-    // Ours is given back, so that the next try does not wait for it as well.
-    session.leave(false).await?;
-    let until = cdkd_core::state::lock::instant(deadline);
-    Err(Error::new(
-        Code::EarlierInvocationAlive,
-        format!("an earlier invocation may work on {key} until {until}"),
-    )
-    .hint("the state machine tries again; a function's time limit bounds the wait")
-    .detail("until", deadline))
-}
-
 /// The journal's writer: entries that come in while an object is on its way go together into the next.
 pub struct Writer {
     invocation: Invocation,
@@ -494,29 +318,6 @@ pub struct Writer {
 }
 
 impl Writer {
-    fn new(
-        invocation: Invocation,
-        key: RecordKey,
-        execution: String,
-        nonce: String,
-        next: u64,
-        state: Journal,
-    ) -> Self {
-        Self {
-            state: RefCell::new(state),
-            invocation,
-            key,
-            execution,
-            nonce,
-            next: Cell::new(next),
-            queue: RefCell::default(),
-            queued: Cell::new(0),
-            written: Cell::new(0),
-            broken: RefCell::new(None),
-            gate: Mutex::new(()),
-        }
-    }
-
     /// Stores entries; returns once they are stored.
     ///
     /// # Errors
@@ -538,33 +339,21 @@ impl Writer {
         }
         let batch = std::mem::take(&mut *self.queue.borrow_mut());
         let up_to = self.queued.get();
-        let place = journal::key(&self.key.journal(&self.invocation.settings.prefix), self.next.get());
-        let bucket = &self.invocation.settings.state_bucket;
-        let written =
-            self.invocation.aws.store.put(bucket, &place, journal::to_bytes(&batch), Condition::Absent).await;
-        let error = match written {
-            Ok(Written::Yes(_)) => {
-                self.next.set(self.next.get() + 1);
-                self.written.set(up_to);
-                let mut state = self.state.borrow_mut();
-                for entry in batch {
-                    state.take(entry);
-                }
-                return Ok(());
+        let append = Append::new(
+            self.key.clone(),
+            self.execution.clone(),
+            self.nonce.clone(),
+            self.next.get(),
+            batch.clone(),
+        );
+        let Err(error) = drive(&self.invocation, &self.key, append).await else {
+            self.next.set(self.next.get() + 1);
+            self.written.set(up_to);
+            let mut state = self.state.borrow_mut();
+            for entry in batch {
+                state.take(entry);
             }
-            Ok(Written::Lost | Written::Gone) => {
-                match hold_lock(&self.invocation, &self.key, &self.execution, &self.nonce).await {
-                    // A later invocation of this run; or a former holder, which looked at the lock just before it
-                    // changed hands and will look again. The next try fences anew and waits for it.
-                    Ok(()) => Error::new(
-                        Code::EarlierInvocationAlive,
-                        format!("another invocation wrote the journal of {}", self.key),
-                    )
-                    .hint("the state machine tries again"),
-                    Err(error) => error,
-                }
-            }
-            Err(error) => error,
+            return Ok(());
         };
         *self.broken.borrow_mut() = Some(error.clone());
         Err(error)

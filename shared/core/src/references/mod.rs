@@ -36,7 +36,7 @@ fn abridged(parts: &[String], most: usize, separator: &str) -> String {
 }
 
 #[cfg(test)]
-mod testing {
+pub(crate) mod testing {
     //! Records to refer from and to.
 
     use crate::name::RecordKey;
