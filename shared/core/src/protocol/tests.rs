@@ -9,12 +9,11 @@ use super::lock::{Acquire, Hold, Release, Unlock};
 use super::step::Machine;
 use super::world::{Worker, World, holder, in_every_order, key, stay};
 use crate::error::{Code, Result};
-use crate::references::exports::{Why, Withdrawal};
-use crate::references::handshake::{GivenUp, claim, withdraw, withdraw_all};
+use crate::references::exports::{Published, Why, Withdrawal};
+use crate::references::handshake::{GivenUp, claim, publish, withdraw, withdraw_all};
 use crate::references::imports::{Reads, Save, settle};
 use crate::references::testing::producer;
-use crate::state::Import;
-use crate::state::Record;
+use crate::state::{Import, Record};
 
 const NOW: i64 = 1_796_070_352_000;
 
@@ -310,7 +309,8 @@ fn e25_a_producer_made_anew_between_the_two_looks_is_seen() {
     let mut consuming = Worker::new("C", &world, consumer(&world), imports);
     consuming.act(&mut world);
     let mut anew = producer("P", &["X"]);
-    anew.set_published(json!({"X": "another"}).as_object().cloned().unwrap());
+    let outputs = json!({"X": "another"}).as_object().cloned().unwrap();
+    publish(&mut anew, &Published { outputs, export_names: vec!["X".into()], warnings: vec![] }, []);
     world.put_record("P", anew);
     while consuming.end.is_none() {
         consuming.act(&mut world);
