@@ -523,19 +523,13 @@ impl Carry {
         self.on(Carrying::Seeing { tries }, read)
     }
 
-    /// A question that was not answered is asked again, as often as it makes sense.
-    fn ask_again(
-        self,
-        now: i64,
-        refused: &Refused,
-        tries: u32,
-        doing: impl FnOnce(u32) -> Carrying,
-    ) -> std::result::Result<Next<Self>, Self> {
+    /// The pause before a question that was not answered is asked again, if that makes sense: with the number of that try.
+    fn ask_again(&self, now: i64, refused: &Refused, tries: u32) -> Option<(u32, Effect)> {
         if !refused.may_pass() || tries >= QUESTIONS || self.is_late(now) {
-            return Err(self);
+            return None;
         }
         let tries = tries + 1;
-        Ok(self.on(doing(tries), Effect::Pause { millis: backoff(tries), jitter: true }))
+        Some((tries, Effect::Pause { millis: backoff(tries), jitter: true }))
     }
 
     fn done(self, identifier: &str, attributes: Option<&Map<String, Value>>) -> Next<Self> {
@@ -638,9 +632,12 @@ impl Machine for Carry {
                     .map(|schema| attributes(&schema, &model.unwrap_or_default()));
                 self.done(&identifier, kept.as_ref())
             }
-            (Carrying::Reading { identifier, tries }, Event::Model(Err(refused))) => self
-                .ask_again(now, &refused, tries, |tries| Carrying::PausingToRead { identifier, tries })
-                .unwrap_or_else(|_| Next::failed(refused.error)),
+            (Carrying::Reading { identifier, tries }, Event::Model(Err(refused))) => {
+                match self.ask_again(now, &refused, tries) {
+                    Some((tries, pause)) => self.on(Carrying::PausingToRead { identifier, tries }, pause),
+                    None => Next::failed(refused.error),
+                }
+            }
             (Carrying::PausingToRead { identifier, tries }, Event::Done) => self.read(identifier, tries),
             (Carrying::Finding { .. }, Event::Found(Ok(Some(progress))))
                 if progress.status == Status::InProgress =>
@@ -649,9 +646,12 @@ impl Machine for Carry {
             }
             // One that has ended may have been of a namesake before this one: only the resource itself can tell.
             (Carrying::Finding { .. }, Event::Found(Ok(_))) => self.see(0),
-            (Carrying::Finding { tries }, Event::Found(Err(refused))) => self
-                .ask_again(now, &refused, tries, |tries| Carrying::PausingToFind { tries })
-                .unwrap_or_else(|_| Next::failed(refused.error)),
+            (Carrying::Finding { tries }, Event::Found(Err(refused))) => {
+                match self.ask_again(now, &refused, tries) {
+                    Some((tries, pause)) => self.on(Carrying::PausingToFind { tries }, pause),
+                    None => Next::failed(refused.error),
+                }
+            }
             (Carrying::PausingToFind { tries }, Event::Done) => self.find(tries),
             (Carrying::Seeing { .. }, Event::Model(Ok(None))) => {
                 let identifier = self.own_identifier();
@@ -659,11 +659,10 @@ impl Machine for Carry {
             }
             (Carrying::Seeing { .. }, Event::Model(Ok(Some(_)))) => self.not_sent(),
             (Carrying::Seeing { tries }, Event::Model(Err(refused))) => {
-                let seeing = |tries| Carrying::PausingToSee { tries };
-                match self.ask_again(now, &refused, tries, seeing) {
-                    Ok(next) => next,
-                    Err(_) if refused.may_pass() => Next::failed(refused.error),
-                    Err(carry) => carry.not_sent(),
+                match self.ask_again(now, &refused, tries) {
+                    Some((tries, pause)) => self.on(Carrying::PausingToSee { tries }, pause),
+                    None if refused.may_pass() => Next::failed(refused.error),
+                    None => self.not_sent(),
                 }
             }
             (Carrying::PausingToSee { tries }, Event::Done) => self.see(tries),
@@ -1108,7 +1107,7 @@ mod tests {
         };
         let there = || Event::Model(Ok(Some(json!({}))));
         let done = || progress(Status::Success, None);
-        let table: [(&str, Operation, Option<&str>, Vec<Event>, &str); 7] = [
+        let table = [
             ("polled", Operation::Delete, Some("t"), vec![done()], "done url+remove"),
             ("failed", Operation::Delete, Some("t"), vec![progress(event_failed("X"), None)], "failed X"),
             ("forgotten", Operation::Delete, Some("t"), vec![Event::Answer(Err(gone()))], "failed NotSent"),

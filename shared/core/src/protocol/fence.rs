@@ -381,20 +381,20 @@ pub struct TakeOver {
 
 #[derive(Clone, Debug, PartialEq)]
 enum TakingOver {
-    Entering(Enter),
+    Entering(Box<Enter>),
     Reading(Entered),
     Rewriting(Entered),
 }
 
 impl TakeOver {
     pub fn new(stay: Stay, over: bool) -> Self {
-        Self { over, doing: TakingOver::Entering(Enter::with_lock(stay)) }
+        Self { over, doing: TakingOver::Entering(Box::new(Enter::with_lock(stay))) }
     }
 
     fn entering(mut self, next: Next<Enter>) -> Next<Self> {
         match next {
             Next::Go(enter, effects) => {
-                self.doing = TakingOver::Entering(enter);
+                self.doing = TakingOver::Entering(Box::new(enter));
                 Next::Go(self, effects)
             }
             Next::End(Ok(entered)) => {

@@ -7,7 +7,7 @@ use super::handshake::{Handshake, Part, Source, Takes};
 use super::journal::Entry;
 use super::lock::{Acquire, Hold, Release, Unlock};
 use super::step::Machine;
-use super::world::{Worker, World, holder, in_every_order, key, stay};
+use super::world::{Edit, Worker, World, holder, in_every_order, key, stay};
 use crate::error::{Code, Result};
 use crate::references::exports::{Published, Why, Withdrawal};
 use crate::references::handshake::{GivenUp, claim, publish, withdraw, withdraw_all};
@@ -256,7 +256,7 @@ fn e22_in_no_order_of_their_requests_do_both_pass() {
     let mut start = world();
     start.put_record("P", producer("P", &["X"]));
     let gone = Withdrawal { name: "X".into(), why: Why::NotExported };
-    let sides: [(Takes, fn(&mut Record)); 2] = [(Takes::All, goes), (takes(vec![gone]), takes_x)];
+    let sides: [(Takes, Edit); 2] = [(Takes::All, goes), (takes(vec![gone]), takes_x)];
     for (what, intent) in sides {
         let handshake = Handshake::new(vec![part("P", what)], [key("P")], GivenUp::new());
         let producing = Worker::new("P", &start, handshake, intent);

@@ -27,6 +27,13 @@ pub struct World {
 /// How a worker changes a record on its desk.
 pub type Edit = fn(&mut Record);
 
+/// What of a scan was listed and is still to be read, and what was read.
+#[derive(Clone, Debug)]
+struct Reading {
+    listed: Vec<RecordKey>,
+    read: Vec<(RecordKey, Record)>,
+}
+
 /// Someone at work on a stack: a machine, and the record on its desk.
 #[derive(Clone, Debug)]
 pub struct Worker<M: Machine> {
@@ -38,8 +45,8 @@ pub struct Worker<M: Machine> {
     machine: Option<M>,
     asked: Vec<Effect>,
     answers: Vec<Event>,
-    /// A scan under way: what was listed and is still to be read, and what was read.
-    listed: Option<(Vec<RecordKey>, Vec<(RecordKey, Record)>)>,
+    /// A scan under way.
+    scan: Option<Reading>,
     pub end: Option<Result<M::Output>>,
 }
 
@@ -106,7 +113,7 @@ where
             machine: None,
             asked: Vec::new(),
             answers: Vec::new(),
-            listed: None,
+            scan: None,
             end: None,
         };
         worker.take(machine.step(world.now, Vec::new()));
@@ -242,8 +249,9 @@ where
             ),
             // Request by request: what changes in between is seen or not, as in S3.
             Effect::Scan { producer, exports } => {
-                let Some((listed, read)) = &mut self.listed else {
-                    self.listed = Some((world.records.keys().cloned().collect(), Vec::new()));
+                let Some(Reading { listed, read }) = &mut self.scan else {
+                    let listed = world.records.keys().cloned().collect();
+                    self.scan = Some(Reading { listed, read: Vec::new() });
                     return None;
                 };
                 if let Some(key) = listed.pop() {
@@ -255,7 +263,7 @@ where
                     exports.as_deref(),
                     read.iter().map(|(key, it)| (key, Ok(it))),
                 );
-                self.listed = None;
+                self.scan = None;
                 match found {
                     Ok(found) => Event::Scanned(found),
                     Err(error) => Event::Failed(error),
