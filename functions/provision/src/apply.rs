@@ -15,7 +15,7 @@ use cdkd_core::{Code, Error, Result};
 use indexmap::IndexMap;
 use serde_json::{Map, Value};
 
-use crate::engine::{Call, End, Engine};
+use crate::engine::{End, Engine, Request};
 
 /// What the templates of the stack, and of those nested in it, are evaluated with.
 pub(crate) struct Deploy<'d> {
@@ -242,7 +242,7 @@ async fn create(engine: &Engine, stack: &Stack<'_>, target: &Target<'_>, old: Op
     let mut then = vec![Change::Put { logical_id: target.logical_id.to_owned(), row }];
     then.extend(later.map(Change::Later));
     engine
-        .call(Call {
+        .call(Request {
             logical_id: target.logical_id.to_owned(),
             operation: Operation::Create,
             type_name: target.type_name.to_owned(),
@@ -307,7 +307,7 @@ async fn update(engine: &Engine, target: &Target<'_>, row: &Row) -> Result<End> 
     keep_marks(engine, target, row, &mut patch);
     let identifier = identifiers(row).into_iter().next().map(|(_, identifier)| identifier);
     engine
-        .call(Call {
+        .call(Request {
             logical_id: target.logical_id.to_owned(),
             operation: Operation::Update,
             type_name: target.type_name.to_owned(),
@@ -384,7 +384,7 @@ fn policy_name(target: &Target<'_>) -> Option<String> {
         .flatten()
 }
 
-fn update_part(target: &Target<'_>, part: &Part, before: &[Part], row: Row) -> Option<Call> {
+fn update_part(target: &Target<'_>, part: &Part, before: &[Part], row: Row) -> Option<Request> {
     let schema = schema::lookup(part.type_name)?;
     let nothing = Value::Object(Map::new());
     let old = before.iter().find(|old| old.key == part.key).map_or(&nothing, |old| &old.desired);
@@ -402,8 +402,14 @@ fn update_part(target: &Target<'_>, part: &Part, before: &[Part], row: Row) -> O
     Some(part_call(target, part, Operation::Update, Value::Array(patch), then))
 }
 
-fn part_call(target: &Target<'_>, part: &Part, operation: Operation, body: Value, then: Vec<Change>) -> Call {
-    Call {
+fn part_call(
+    target: &Target<'_>,
+    part: &Part,
+    operation: Operation,
+    body: Value,
+    then: Vec<Change>,
+) -> Request {
+    Request {
         logical_id: target.logical_id.to_owned(),
         operation,
         type_name: part.type_name.to_owned(),
@@ -455,7 +461,7 @@ async fn delete_one(
     then: Vec<Change>,
 ) -> Result<End> {
     engine
-        .call(Call {
+        .call(Request {
             logical_id: logical_id.to_owned(),
             operation: Operation::Delete,
             type_name: type_name.to_owned(),

@@ -11,6 +11,7 @@
 
 mod apply;
 mod engine;
+mod release;
 mod slice;
 mod undo;
 
@@ -23,8 +24,6 @@ use cdkd_aws::settings;
 use cdkd_aws::stack::{Desk, Run, Session, StackRef};
 use cdkd_core::plan::{self, Step};
 use cdkd_core::protocol::journal::{Change, Entry};
-use cdkd_core::references::exports::{Why, Withdrawal};
-use cdkd_core::references::{handshake, scan};
 use cdkd_core::state::Record;
 use cdkd_core::state::tree;
 use cdkd_core::template::{self, Bound, Pseudo, Tree};
@@ -35,6 +34,7 @@ use serde_json::{Value, json};
 
 use crate::apply::Deploy;
 use crate::engine::{End, Engine};
+use crate::release::release;
 use crate::slice::Slice;
 
 /// How a deploy is left whose clean-up failed.
@@ -64,7 +64,7 @@ pub async fn handle(event: Value, invocation: Invocation) -> Result<Value> {
     // A fifth of the time, at least a second and a half, is kept for saving and the way out.
     let limit = Duration::from_millis(u64::try_from(invocation.deadline - settings::now()).unwrap_or(0));
     let margin = (limit / 5).clamp(Duration::from_millis(1500), Duration::from_secs(15));
-    let session = Session::enter(&invocation, &event.run, &event.stack, "").await?;
+    let session = Session::enter(&invocation, &event.run, &event.stack).await?;
     let mut desk = match session.record().await {
         Ok(desk) => desk,
         Err(error) => return session.closing(Err(error)).await,
@@ -256,57 +256,13 @@ async fn clean_up(engine: &Engine, slice: &Slice, event: &Event, desk: &mut Desk
     let document = RunDocument::load(invocation, &event.run).await?;
     let plan = load_plan(invocation, &event.run, key).await?;
     if !plan.held.is_empty() {
-        release(engine, event, &plan.held, desk).await?;
+        release(engine, &event.run, &plan.held, desk).await?;
     }
     let basis = Basis::load(engine, &document, &plan).await?;
     let tree = basis.tree(&plan)?;
     let record: Record = engine.record.borrow().clone();
     let deletes = plan::deletes(key, &record, |id| plan::is_wanted_in(&tree, id))?;
     delete_all(engine, slice, &deletes).await
-}
-
-/// Takes away the exports that were held for stacks of the run. They are deployed by now; a consumer that is found has
-/// come meanwhile, or still holds what it imported before: then the exports stay.
-async fn release(engine: &Engine, event: &Event, held: &[String], desk: &mut Desk) -> Result<()> {
-    let (invocation, key) = (&engine.session.invocation, &engine.session.key);
-    let place = event.run.stack_document(key, "released.json");
-    let released = invocation.aws.store.get(&invocation.settings.runs_bucket, &place).await?;
-    let released: Option<Value> = released.and_then(|object| serde_json::from_slice(&object.body).ok());
-    if released.is_some_and(|document| document["execution"] == event.run.execution.as_str()) {
-        // An earlier slice did. What is exported is not put back once deletes may have begun.
-        return Ok(());
-    }
-    for (_, record) in desk.own_mut().filter(|(path, _)| !path.is_empty()) {
-        handshake::withdraw(record, held.iter().map(String::as_str));
-    }
-    handshake::withdraw(&mut engine.record.borrow_mut(), held.iter().map(String::as_str));
-    keep(engine, desk).await?;
-    let refused = match invocation.scan_consumers(key, Some(held)).await {
-        Ok(found) => {
-            let gone: Vec<Withdrawal> =
-                held.iter().map(|name| Withdrawal { name: name.clone(), why: Why::NotExported }).collect();
-            scan::refuse(key, &found, scan::Intent::Withdraw(&gone)).err()
-        }
-        Err(error) => Some(error),
-    };
-    if let Some(error) = refused {
-        for (_, record) in desk.own_mut().filter(|(path, _)| !path.is_empty()) {
-            handshake::take_back(record);
-        }
-        handshake::take_back(&mut engine.record.borrow_mut());
-        keep(engine, desk).await?;
-        return Err(error);
-    }
-    invocation.write_run(&place, &json!({ "execution": event.run.execution })).await
-}
-
-/// Puts what is true of the exports on record and into the index.
-async fn keep(engine: &Engine, desk: &mut Desk) -> Result<()> {
-    desk.record = engine.record.borrow().clone();
-    if desk.save().await? {
-        desk.index().await;
-    }
-    Ok(())
 }
 
 async fn delete_all(engine: &Engine, slice: &Slice, deletes: &[Step]) -> Result<Value> {

@@ -3,21 +3,25 @@
 //! A consumer records what it imports, then looks a second time; a producer withdraws what it takes away, then scans. S3
 //! is strongly consistent, so one of the two always sees the other. A refusal leaves the record as it was found.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use cdkd_aws::edge::Invocation;
-use cdkd_aws::references::{Imported, View};
+use cdkd_aws::protocol::{World, drive};
+use cdkd_aws::references::{Imported, Lookout, View};
 use cdkd_aws::stack::{Desk, Run, Session, StackRef};
-use cdkd_core::Result;
 use cdkd_core::name::RecordKey;
+use cdkd_core::protocol::handshake::{self, Handshake, Looked, Takes};
 use cdkd_core::protocol::journal::{Change, Entry};
-use cdkd_core::references::exports::{Difference, Why};
-use cdkd_core::references::handshake::{self, GivenUp, lock_of};
+use cdkd_core::protocol::step::{Draft, Effect, Event};
+use cdkd_core::references::exports::Difference;
+use cdkd_core::references::handshake::{self as rules, GivenUp, lock_of};
 use cdkd_core::references::imports::{Fate, Reads, Save, settle};
 use cdkd_core::references::scan::{self, Consumer, Intent as Scanned};
 use cdkd_core::state::tree::{self, key_of, parts};
 use cdkd_core::state::{Deploy, Record};
+use cdkd_core::{Code, Error, Result};
 use indexmap::IndexMap;
+use tokio::sync::Mutex;
 
 use crate::stack::{Part, together};
 
@@ -31,14 +35,6 @@ pub(crate) struct Intent<'a> {
     pub given_up: &'a GivenUp,
     /// The stacks of the run.
     pub stacks: &'a [RecordKey],
-}
-
-/// What a look at others has found.
-#[derive(Default)]
-pub(crate) struct Looked {
-    pub warnings: Vec<String>,
-    /// Exports whose earlier values stacks of the run hold until they are deployed themselves.
-    pub replaced: Vec<String>,
 }
 
 impl Intent<'_> {
@@ -60,20 +56,29 @@ impl Intent<'_> {
 
     /// Writes the intent, looks, and takes it back if that refuses.
     pub async fn carry_out(&self, invocation: &Invocation, run: &Run, stack: &StackRef) -> Result<Looked> {
-        let session = Session::enter(invocation, run, stack, "").await?;
+        let session = Session::enter(invocation, run, stack).await?;
+        let key = session.key.clone();
+        let difference = self.difference();
+        let part = handshake::Part {
+            key: key.clone(),
+            sources: self.imported.sources(),
+            claims: self
+                .parts
+                .iter()
+                .map(|(path, part)| (key_of(&key, path), part.difference.claims.clone()))
+                .collect(),
+            takes: Takes::Some { lost: difference.lost(), changed: difference.changed },
+        };
         let done = async {
-            let mut desk = session.record().await?;
-            let found = desk.all_stored();
-            self.write(&session, &mut desk).await?;
-            let looked = self.look(invocation, &session.key).await;
-            if looked.is_err() {
-                undo(invocation, run, &session, &mut desk, &found).await?;
-            }
+            let hall = Hall::new(invocation, run, vec![Side::open(&session, Some(self)).await?]);
+            let handshake = Handshake::new(vec![part], self.stacks.iter().cloned(), self.given_up.clone());
+            let looked = drive(&hall, handshake).await;
             session.leave(true).await?;
             looked
         }
         .await;
-        session.closing(done).await
+        let looked = session.closing(done).await?;
+        Ok(looked.into_iter().next().unwrap_or_default())
     }
 
     async fn write(&self, session: &Session, desk: &mut Desk) -> Result<()> {
@@ -86,61 +91,91 @@ impl Intent<'_> {
         for (path, record) in desk.own_mut() {
             let Some(part) = self.parts.get(path) else { continue };
             settle(record, &part.reads, Save::Midway);
-            handshake::claim(record, part.difference.claims.iter().map(String::as_str));
+            rules::claim(record, part.difference.claims.iter().map(String::as_str));
             let names = part.difference.withdrawn_names();
-            handshake::withdraw(record, names.iter().map(String::as_str));
+            rules::withdraw(record, names.iter().map(String::as_str));
         }
         if new {
             // Made by this run: it leaves no record if it comes to nothing (rule E28).
             desk.record.set_deploy(&Deploy { stack_id: session.stack_id.clone(), ..Deploy::default() });
         }
-        if desk.save().await? && desk.own().any(|(_, record)| !record.withdrawing().is_empty()) {
-            // Out of the index before the scan, so that nobody is sent to a value that goes.
-            desk.index().await;
-        }
         Ok(())
     }
+}
 
-    /// The second look of a consumer, and the scans of a producer.
-    async fn look(&self, invocation: &Invocation, key: &RecordKey) -> Result<Looked> {
-        let difference = self.difference();
-        let view = View::new(invocation);
-        invocation.look_again(self.imported).await?;
-        for (path, part) in self.parts {
-            view.check_claims(&key_of(key, path), &part.difference.claims, self.given_up).await?;
+/// A stack of the run in a handshake.
+pub(crate) struct Side<'a> {
+    session: &'a Session,
+    desk: Mutex<Desk>,
+    /// Its records as the run found them, by path.
+    found: BTreeMap<String, Record>,
+    /// `None` if it is destroyed.
+    intent: Option<&'a Intent<'a>>,
+}
+
+impl<'a> Side<'a> {
+    pub async fn open(session: &'a Session, intent: Option<&'a Intent<'a>>) -> Result<Self> {
+        let desk = session.record().await?;
+        Ok(Self { session, found: desk.all_stored(), desk: Mutex::new(desk), intent })
+    }
+
+    async fn write(&self) -> Result<Event> {
+        let mut desk = self.desk.lock().await;
+        match self.intent {
+            Some(intent) => intent.write(self.session, &mut desk).await?,
+            None => {
+                for (_, record) in desk.own_mut() {
+                    rules::withdraw_all(record);
+                }
+            }
         }
-        let mut looked = Looked::default();
-        let inside = |consumer: &Consumer| is_inside(self.stacks, consumer);
-        let lost = difference.lost();
-        if !lost.is_empty() {
-            let names: Vec<String> = lost.iter().map(|withdrawal| withdrawal.name.clone()).collect();
-            let found = view.consumers(key, Some(&names)).await?;
-            looked.warnings.extend(found.warning(key));
-            // A stack of the run may import what gets a new value: the old one stays until it has got it. What goes for
-            // good and is imported within the run is held, so nobody is left who could.
-            let gone: BTreeSet<&str> = difference
-                .withdrawn
-                .iter()
-                .filter(|withdrawal| withdrawal.why == Why::NotExported)
-                .map(|withdrawal| withdrawal.name.as_str())
-                .collect();
-            let passes = |consumer: &Consumer| inside(consumer) && !gone.contains(consumer.export.as_str());
-            let new_value =
-                |name: &String| lost.iter().any(|lost| lost.name == *name && lost.why != Why::NotExported);
-            looked.replaced.extend(found.exports_within(passes).into_iter().filter(new_value));
-            scan::refuse(key, &found.without(passes), Scanned::Withdraw(&lost))?;
+        let changed = desk.save().await?;
+        let withdrawing = desk.own().any(|(_, record)| !record.withdrawing().is_empty());
+        Ok(Event::Saved { changed, withdrawing })
+    }
+
+    async fn index(&self) {
+        // A stack that the run has made is in no index.
+        if !self.found.is_empty() {
+            self.desk.lock().await.index().await;
         }
-        if !difference.changed.is_empty() {
-            // It passes: what the old value names stays. The answer names who still holds it (rule E18).
-            let found = view.consumers(key, Some(&difference.changed)).await?.without(inside);
-            looked.warnings.extend(found.consumers.iter().map(|consumer| {
-                format!(
-                    "the value of export `{}` changes; {} holds the old one until it is deployed again",
-                    consumer.export, consumer.key
-                )
-            }));
+    }
+}
+
+/// The world of a handshake: the stacks of the run that have a part in it, and all others.
+pub(crate) struct Hall<'a> {
+    invocation: &'a Invocation,
+    run: &'a Run,
+    sides: Vec<Side<'a>>,
+    others: Lookout<'a>,
+}
+
+impl<'a> Hall<'a> {
+    pub fn new(invocation: &'a Invocation, run: &'a Run, sides: Vec<Side<'a>>) -> Self {
+        Self { invocation, run, sides, others: Lookout::new(invocation) }
+    }
+
+    fn side(&self, key: &RecordKey) -> Result<&Side<'a>> {
+        self.sides
+            .iter()
+            .find(|side| side.session.key == *key)
+            .ok_or_else(|| Error::new(Code::InternalError, format!("{key} has no part in the handshake")))
+    }
+}
+
+impl World for Hall<'_> {
+    async fn carry_out(&self, effect: Effect) -> Result<Event> {
+        match effect {
+            Effect::Save { key, draft: Draft::Intent } => self.side(&key)?.write().await,
+            Effect::Save { key, draft: Draft::Found } => {
+                undo(self.invocation, self.run, self.side(&key)?).await
+            }
+            Effect::Index(key) => {
+                self.side(&key)?.index().await;
+                Ok(Event::Done)
+            }
+            other => self.others.carry_out(other).await,
         }
-        Ok(looked)
     }
 }
 
@@ -159,38 +194,32 @@ async fn change(session: &Session, desk: &mut Desk, changes: impl Iterator<Item 
     Ok(())
 }
 
-/// A run that was refused before its first call leaves the records as it `found` them, by path (rule E28).
-pub(crate) async fn undo(
-    invocation: &Invocation,
-    run: &Run,
-    session: &Session,
-    desk: &mut Desk,
-    found: &BTreeMap<String, Record>,
-) -> Result<()> {
+/// A run that was refused before its first call leaves the records as it found them (rule E28).
+async fn undo(invocation: &Invocation, run: &Run, side: &Side<'_>) -> Result<Event> {
+    let Side { session, found, .. } = side;
+    let mut desk = side.desk.lock().await;
     let was_there = |path: &str| {
         let (parent, logical_id) = parts(path);
         found.get(parent).is_some_and(|record| record.row(logical_id).is_some())
     };
     let begun = tree::hollow(&desk.record, |path| was_there(path));
-    change(session, desk, begun.into_iter().map(|logical_id| Change::Remove { logical_id })).await?;
+    change(session, &mut desk, begun.into_iter().map(|logical_id| Change::Remove { logical_id })).await?;
     let earlier = invocation.found_withdrawn(run, &session.key).await?;
     let mut fate = Fate::Save;
     for (path, record) in desk.own_mut() {
         let found = found.get(path);
-        handshake::undo(record, found, earlier.of(path));
+        rules::undo(record, found, earlier.of(path));
         let own = settle(record, &Reads::default(), Save::Undone { found });
         if path.is_empty() {
             fate = own;
         }
     }
-    match fate {
-        Fate::Delete => desk.delete().await?,
-        Fate::Save => {
-            desk.save().await?;
+    let changed = match fate {
+        Fate::Delete => {
+            desk.delete().await?;
+            true
         }
-    }
-    if !found.is_empty() {
-        desk.index().await;
-    }
-    Ok(())
+        Fate::Save => desk.save().await?,
+    };
+    Ok(Event::Saved { changed, withdrawing: false })
 }

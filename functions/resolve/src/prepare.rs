@@ -3,22 +3,24 @@
 use std::collections::BTreeMap;
 
 use cdkd_aws::edge::Invocation;
+use cdkd_aws::protocol::drive;
 use cdkd_aws::references::View;
 use cdkd_aws::run::RunDocument;
-use cdkd_aws::stack::{Desk, Run, Session, StackRef};
+use cdkd_aws::stack::{Run, Session, StackRef};
 use cdkd_core::name::RecordKey;
+use cdkd_core::protocol::handshake::{Handshake, Looked, Part, Takes};
 use cdkd_core::references::exports::Why;
 use cdkd_core::references::forecast::Forecast;
-use cdkd_core::references::handshake::{self, GivenUp};
-use cdkd_core::references::run::{id, refuse_destroy};
-use cdkd_core::references::scan::{self, Consumer, Intent as Scanned, Scan};
+use cdkd_core::references::handshake::GivenUp;
+use cdkd_core::references::run::id;
+use cdkd_core::references::scan::{self, Consumer, Intent as Scanned};
 use cdkd_core::state::Record;
 use cdkd_core::state::tree::key_of;
 use cdkd_core::{Code, Error, Kind, Result};
 use futures::StreamExt as _;
 use serde_json::{Map, Value, json};
 
-use crate::intent::{is_inside, undo};
+use crate::intent::{Hall, Side, is_inside};
 use crate::stack::{Planned, Stack, on_record};
 
 /// Stacks at work at once: each reads and writes a handful of documents.
@@ -206,13 +208,6 @@ pub(crate) async fn deploy(invocation: &Invocation, run: &Run, stacks: &[StackRe
     prepared.write(invocation, run).await
 }
 
-/// A stack whose exports are withdrawn, with its record as it was found.
-struct Withdrawn {
-    session: Session,
-    desk: Desk,
-    found: BTreeMap<String, Record>,
-}
-
 /// Withdraws the exports of all stacks, then scans for consumers outside of the run: its later stacks are not to be
 /// refused when the first are gone. A refusal leaves every record as it was found.
 pub(crate) async fn destroy(invocation: &Invocation, run: &Run, stacks: &[StackRef]) -> Result<()> {
@@ -222,70 +217,45 @@ pub(crate) async fn destroy(invocation: &Invocation, run: &Run, stacks: &[StackR
         keys.iter().zip(&records).filter_map(|(key, record)| protection(key, record.root.as_ref()?));
     Error::all(protected.collect())?;
 
-    let entered = each(stacks, |stack| withdraw(invocation, run, stack)).await;
-    let (mut withdrawn, mut errors) = (Vec::new(), Vec::new());
+    let entered = each(stacks, |stack| Session::enter(invocation, run, stack)).await;
+    let (mut sessions, mut errors) = (Vec::new(), Vec::new());
     for one in entered {
         match one {
-            Ok(one) => withdrawn.push(one),
+            Ok(session) => sessions.push(session),
             Err(error) => errors.push(error),
         }
     }
     let outcome = match first(errors) {
-        None => look(invocation, &keys).await,
+        None => shake(invocation, run, &keys, &sessions).await,
         Some(error) => Err(error),
     };
-    // What may pass is tried again, and finds it withdrawn.
-    let refused = outcome.as_ref().is_err_and(|error| error.kind() != Kind::Retryable);
-    let endings = futures::stream::iter(withdrawn.into_iter().map(|mut one| async move {
-        let Withdrawn { session, desk, found } = &mut one;
-        let left = async {
-            if refused {
-                undo(invocation, run, session, desk, found).await?;
-            }
-            session.leave(true).await
-        }
-        .await;
-        session.closing(left).await
-    }));
-    let endings: Vec<Result<()>> = endings.buffered(AT_ONCE).collect().await;
+    let left =
+        each(&sessions, |session| async move { session.closing(session.leave(true).await).await }).await;
     let prepared = outcome?;
-    if let Some(error) = first(endings.into_iter().filter_map(Result::err).collect()) {
+    if let Some(error) = first(left.into_iter().filter_map(Result::err).collect()) {
         return Err(error);
     }
     prepared.write(invocation, run).await
 }
 
-async fn withdraw(invocation: &Invocation, run: &Run, stack: &StackRef) -> Result<Withdrawn> {
-    let session = Session::enter(invocation, run, stack, "").await?;
-    let written = async {
-        let mut desk = session.record().await?;
-        let found = desk.all_stored();
-        for (_, record) in desk.own_mut() {
-            handshake::withdraw_all(record);
-        }
-        if desk.save().await? && desk.own().any(|(_, record)| !record.withdrawing().is_empty()) {
-            // Out of the index before the scan, so that nobody is sent to a value that goes.
-            desk.index().await;
-        }
-        Ok((desk, found))
-    }
-    .await;
-    let (desk, found) = session.closing(written).await?;
-    Ok(Withdrawn { session, desk, found })
-}
-
-async fn look(invocation: &Invocation, keys: &[RecordKey]) -> Result<Prepared> {
-    let view = View::new(invocation);
-    let mut prepared = Prepared::default();
-    let mut scans: BTreeMap<RecordKey, Scan> = BTreeMap::new();
-    for key in keys {
-        let found = view.consumers(key, None).await?;
-        let warnings: Vec<String> = found.warning(key).into_iter().collect();
-        prepared.stacks.insert(id(key), OfStack { warnings, ..OfStack::default() });
-        scans.insert(key.clone(), found.without(|consumer| is_inside(keys, consumer)));
-    }
-    refuse_destroy(&scans)?;
-    Ok(prepared)
+async fn shake(
+    invocation: &Invocation,
+    run: &Run,
+    keys: &[RecordKey],
+    sessions: &[Session],
+) -> Result<Prepared> {
+    let sides = all(each(sessions, |session| Side::open(session, None)).await)?;
+    let parts = keys.iter().map(|key| Part {
+        key: key.clone(),
+        sources: Vec::new(),
+        claims: Vec::new(),
+        takes: Takes::All,
+    });
+    let handshake = Handshake::new(parts.collect(), keys.iter().cloned(), GivenUp::new());
+    let looked = drive(&Hall::new(invocation, run, sides), handshake).await?;
+    let of = |Looked { warnings, .. }| OfStack { warnings, ..OfStack::default() };
+    let stacks = keys.iter().map(id).zip(looked.into_iter().map(of)).collect();
+    Ok(Prepared { stacks, ..Prepared::default() })
 }
 
 fn protection(key: &RecordKey, record: &Record) -> Option<Error> {

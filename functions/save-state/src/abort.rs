@@ -186,19 +186,14 @@ pub(crate) async fn put_down(invocation: &Invocation, run: &Run, key: &RecordKey
         return release_lock(invocation, key, &run.execution, "").await;
     };
     let held = StackRef { nonce: Some(nonce), ..named(key) };
-    let session = match Session::enter(invocation, run, &held, "").await {
+    let session = match Session::enter(invocation, run, &held).await {
         Ok(session) => session,
         Err(error) if error.code() == Code::LockLostError => return Ok(()),
         Err(error) => return Err(error),
     };
     let kept = save(invocation, run, &session, keep).await;
     session.closing(kept).await?;
-    if session.found.open.is_empty() {
-        session.clear_journal().await?;
-    } else {
-        session.leave(true).await?;
-    }
-    release_lock(invocation, key, &run.execution, &session.nonce).await
+    session.close().await
 }
 
 /// Puts on record what is true.

@@ -15,9 +15,9 @@ use cdkd_core::protocol::journal::{Change, Journal};
 use cdkd_core::references::handshake::lock_of;
 use cdkd_core::references::run::{self, Reads, Uses};
 use cdkd_core::references::scan;
+use cdkd_core::state::Record;
 use cdkd_core::state::lock::Holder;
 use cdkd_core::state::tree::NESTED;
-use cdkd_core::state::{Deploy, Record};
 use cdkd_core::{Code, Error, Result};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -181,59 +181,32 @@ async fn lock(invocation: &Invocation, run: &Run, key: &RecordKey, until: i64) -
 /// Fences, reads the record under the lock (rule L7) and brings what an earlier run's journal says onto it.
 async fn load(invocation: &Invocation, run: &Run, key: &RecordKey, taken: &Taken) -> Result<Begun> {
     let fresh_id = new_stack_id(invocation, key)?;
-    let session = Session::fence(invocation, run, key.clone(), taken.nonce.clone(), &fresh_id).await?;
-    let loaded: Result<Record> = async {
-        let mut desk = session.record().await?;
-        if taken.over || session.found.next > 0 {
-            // Whoever worked here before finds its ETag gone (DESIGN 8).
-            if desk.stored("").is_none() && !desk.record.is_empty() && desk.record.deploy().is_none() {
-                // A first deploy died before its first save: what its journal knows is not another tool's.
-                desk.record.set_deploy(&Deploy { stack_id: session.stack_id.clone(), ..Deploy::default() });
-            }
-            if !desk.save().await? {
-                desk.bump().await?;
-            }
-        }
-        let stack_id =
-            desk.record.deploy().map_or_else(|| session.stack_id.clone(), |deploy| deploy.stack_id);
-        let withdrawing = |record: &Record| json!(record.withdrawing().keys().collect::<Vec<_>>());
-        let nested: Map<String, Value> = desk
-            .own()
-            .filter(|(path, _)| !path.is_empty())
-            .map(|(path, record)| (path.to_owned(), json!({ "withdrawing": withdrawing(record) })))
-            .collect();
-        let begun = json!({
-            "stackId": stack_id,
-            "onRecord": desk.stored("").is_some(),
-            "version": desk.stored("").map(Record::version),
-            "withdrawing": withdrawing(&desk.record),
-            "nested": nested,
-        });
-        invocation.write_run(&run.stack_document(key, "begun.json"), &begun).await?;
-        Ok(desk.record)
+    let (session, desk) = Session::take_over(invocation, run, key.clone(), taken, &fresh_id).await?;
+    let stack_id = desk.record.deploy().map_or_else(|| session.stack_id.clone(), |deploy| deploy.stack_id);
+    let withdrawing = |record: &Record| json!(record.withdrawing().keys().collect::<Vec<_>>());
+    let nested: Map<String, Value> = desk
+        .own()
+        .filter(|(path, _)| !path.is_empty())
+        .map(|(path, record)| (path.to_owned(), json!({ "withdrawing": withdrawing(record) })))
+        .collect();
+    let begun = json!({
+        "stackId": stack_id,
+        "onRecord": desk.stored("").is_some(),
+        "version": desk.stored("").map(Record::version),
+        "withdrawing": withdrawing(&desk.record),
+        "nested": nested,
+    });
+    if let Err(error) = invocation.write_run(&run.stack_document(key, "begun.json"), &begun).await {
+        session.retreat().await?;
+        return Err(error);
     }
-    .await;
-    match loaded {
-        Ok(record) => {
-            session.leave(true).await?;
-            Ok(Begun {
-                key: key.clone(),
-                nonce: session.nonce.clone(),
-                recover: !session.found.open.is_empty(),
-                record,
-            })
-        }
-        // Then the journal is another one's too.
-        Err(error) if error.code() == Code::LockLostError => Err(error),
-        Err(error) => {
-            if session.found.next == 0 {
-                session.clear_journal().await?;
-            } else {
-                session.leave(false).await?;
-            }
-            Err(error)
-        }
-    }
+    session.leave(true).await?;
+    Ok(Begun {
+        key: key.clone(),
+        nonce: session.nonce.clone(),
+        recover: !session.found.open.is_empty(),
+        record: desk.record,
+    })
 }
 
 /// Who uses whom by the records of the run, those of nested stacks among them. It orders the clean-up, and no more: a

@@ -49,7 +49,7 @@ pub(crate) async fn publish(invocation: &Invocation, run: &Run, stack: &StackRef
     let key = stack.key()?;
     let document = RunDocument::load(invocation, run).await?;
     let plan = load_plan(invocation, run, &key).await?;
-    let session = Session::enter(invocation, run, stack, "").await?;
+    let session = Session::enter(invocation, run, stack).await?;
     let published = async {
         let mut desk = session.record().await?;
         let inputs = document.inputs(invocation, &key).await?;
@@ -72,7 +72,7 @@ pub(crate) async fn publish(invocation: &Invocation, run: &Run, stack: &StackRef
 pub(crate) async fn commit(event: Event, invocation: &Invocation) -> Result<Value> {
     let Event { run, stack, cleaned } = event;
     let key = stack.key()?;
-    let session = match Session::enter(invocation, &run, &stack, "").await {
+    let session = match Session::enter(invocation, &run, &stack).await {
         Ok(session) => session,
         Err(error) if error.code() == Code::LockLostError => {
             // The answer of a commit that had come to its end, or nearly, was lost.
@@ -99,8 +99,7 @@ pub(crate) async fn commit(event: Event, invocation: &Invocation) -> Result<Valu
     }
     .await;
     let document = session.closing(outcome).await?;
-    session.clear_journal().await?;
-    release_lock(invocation, &key, &run.execution, &session.nonce).await?;
+    session.close().await?;
     Ok(json!({ "row": document["row"] }))
 }
 

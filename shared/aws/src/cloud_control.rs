@@ -10,8 +10,8 @@ use aws_config::retry::RetryConfig;
 use aws_sdk_cloudcontrol::Client;
 use aws_sdk_cloudcontrol::config::Builder;
 use aws_sdk_cloudcontrol::types::{Operation, OperationStatus, ProgressEvent, ResourceRequestStatusFilter};
-use cdkd_core::Error;
 use cdkd_core::name::Region;
+use cdkd_core::protocol::step::{Answer, Progress, Refused, Status};
 use serde_json::Value;
 
 use crate::failure::Failure;
@@ -23,43 +23,6 @@ pub struct CloudControl {
     role: Option<String>,
     config: SdkConfig,
 }
-
-/// A request's progress.
-#[derive(Clone, Debug)]
-pub struct Progress {
-    pub request_token: String,
-    pub status: Status,
-    /// Known as soon as Cloud Control knows it, also while in progress.
-    pub identifier: Option<String>,
-    /// The model, where the handler tells one.
-    pub model: Option<Value>,
-    /// When to ask again, milliseconds since 1970.
-    pub retry_after: Option<i64>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Status {
-    InProgress,
-    Success,
-    /// `code`: a `HandlerErrorCode` such as `AlreadyExists`.
-    Failed {
-        code: String,
-        message: String,
-    },
-}
-
-/// A call that was refused or not answered.
-#[derive(Debug)]
-pub struct Refused {
-    pub code: String,
-    pub message: String,
-    pub throttled: bool,
-    /// Nobody knows whether it took effect.
-    pub unknown: bool,
-    pub error: Error,
-}
-
-type Answer<T> = std::result::Result<T, Box<Refused>>;
 
 impl CloudControl {
     pub fn new(config: &SdkConfig, role: Option<String>) -> Self {

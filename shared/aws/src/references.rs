@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use cdkd_core::name::{RecordKey, Region};
+use cdkd_core::protocol::handshake::Source;
+use cdkd_core::protocol::step::{Effect, Event, Seen};
 use cdkd_core::references::forecast::{Ahead, Forecast};
-use cdkd_core::references::handshake::{self, GivenUp, Producer};
+use cdkd_core::references::handshake::{self, GivenUp};
 use cdkd_core::references::imports::Reads;
 use cdkd_core::references::index::{self, Index};
 use cdkd_core::references::resolve::{self, Found, Resolver};
@@ -22,6 +24,7 @@ use tokio::sync::OnceCell;
 
 use crate::edge::Invocation;
 use crate::estate::Estate;
+use crate::protocol::{LockAndJournal, World, unknown};
 use crate::settings;
 use crate::stack::{Loaded, Run};
 use crate::store::Changed;
@@ -73,6 +76,21 @@ impl Imported {
             && self.outputs.is_empty()
             && self.later_exports.is_empty()
             && self.later_outputs.is_empty()
+    }
+
+    /// The producers of what is imported, each with the values as they were read.
+    pub fn sources(&self) -> Vec<Source> {
+        let mut sources: BTreeMap<&RecordKey, Source> = BTreeMap::new();
+        for (name, found) in &self.exports {
+            let key = &found.producer;
+            let source = sources.entry(key).or_insert_with(|| Source {
+                key: key.clone(),
+                etag: self.etags.get(key).cloned(),
+                exports: Vec::new(),
+            });
+            source.exports.push((name.clone(), found.value.clone()));
+        }
+        sources.into_values().collect()
     }
 
     /// What the record of one of the stacks of a tree is to say of them: of those that its template reads.
@@ -134,6 +152,42 @@ impl Imported {
             imported.outputs.insert(OutputRead { source: one.producer.clone(), output }, one);
         }
         Ok(imported)
+    }
+}
+
+/// The estate as a handshake looks at it: all that is read is read after the intent was written.
+pub struct Lookout<'a> {
+    view: View<'a>,
+    /// Scans read the same records: one after the other, each is read once.
+    turn: tokio::sync::Mutex<()>,
+}
+
+impl<'a> Lookout<'a> {
+    pub fn new(invocation: &'a Invocation) -> Self {
+        Self { view: View::new(invocation), turn: tokio::sync::Mutex::default() }
+    }
+}
+
+impl World for Lookout<'_> {
+    async fn carry_out(&self, effect: Effect) -> Result<Event> {
+        let invocation = self.view.invocation;
+        Ok(match effect {
+            Effect::ReadLock(ref key) => {
+                let ground = LockAndJournal { invocation, key };
+                return ground.carry_out(effect.clone()).await;
+            }
+            Effect::ReadRecord { key, unless } => Event::Record(invocation.look_at(&key, unless).await?),
+            Effect::CheckOwners { own, names, given_up } => {
+                let _turn = self.turn.lock().await;
+                self.view.check_claims(&own, &names, &given_up).await?;
+                Event::Done
+            }
+            Effect::Scan { producer, exports } => {
+                let _turn = self.turn.lock().await;
+                Event::Scanned(self.view.consumers(&producer, exports.as_deref()).await?)
+            }
+            other => return Err(unknown(&other)),
+        })
     }
 }
 
@@ -465,42 +519,22 @@ impl Invocation {
             .map(|error| format!("the index of exports was not brought up to {root}: {}", error.message()))
     }
 
-    /// The consumer's second look, after its imports are on record and before their first use (rules E22, E25): the
-    /// producer's lock before its record.
-    pub async fn look_again(&self, imported: &Imported) -> Result<()> {
-        let mut by_producer: BTreeMap<&RecordKey, Vec<(&str, &Found)>> = BTreeMap::new();
-        for (name, found) in &imported.exports {
-            by_producer.entry(&found.producer).or_default().push((name, found));
-        }
-        let looks = by_producer.into_iter().map(|(key, names)| async move {
-            let lock = self.read_lock(&handshake::lock_of(key)).await?;
-            let list: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
-            handshake::look_at_lock(key, &list, lock.as_ref())?;
-            let place = key.state(&self.settings.prefix);
-            let bucket = &self.settings.state_bucket;
-            let changed = match imported.etags.get(key) {
-                Some(etag) => self.aws.store.get_if_changed(bucket, &place, etag).await?,
-                None => match self.aws.store.get(bucket, &place).await? {
-                    Some(object) => Changed::Now(object.body),
-                    None => Changed::Gone,
-                },
-            };
-            let record = match &changed {
-                Changed::Now(body) => Some(Record::parse(body, key)?),
-                Changed::No | Changed::Gone => None,
-            };
-            for (name, found) in names {
-                let producer = match (&changed, &record) {
-                    (Changed::No, _) => Producer::NotModified,
-                    (_, Some(record)) => Producer::Now(record),
-                    (_, None) => Producer::Gone,
-                };
-                handshake::look(key, name, &found.value, producer)?;
-            }
-            Ok::<_, Error>(())
-        });
-        futures::future::try_join_all(looks).await?;
-        Ok(())
+    /// A record as it stands now, if it is not what was read under an `ETag`.
+    async fn look_at(&self, key: &RecordKey, unless: Option<String>) -> Result<Seen> {
+        let place = key.state(&self.settings.prefix);
+        let bucket = &self.settings.state_bucket;
+        let changed = match unless {
+            Some(etag) => self.aws.store.get_if_changed(bucket, &place, &etag).await?,
+            None => match self.aws.store.get(bucket, &place).await? {
+                Some(object) => Changed::Now(object.body),
+                None => Changed::Gone,
+            },
+        };
+        Ok(match changed {
+            Changed::No => Seen::NotModified,
+            Changed::Gone => Seen::Gone,
+            Changed::Now(body) => Seen::Now(Box::new(Record::parse(&body, key)?)),
+        })
     }
 
     /// The exports of a stack, and of those nested in it, that a run found withdrawn by an earlier one when it began.

@@ -9,11 +9,12 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use cdkd_core::name::RecordKey;
-use cdkd_core::protocol::fence::{Append, Enter, Entered, Stay};
+use cdkd_core::protocol::fence::{Append, Close, Enter, Entered, Left, Stay, TakeOver};
 use cdkd_core::protocol::journal::{self, Entry, Journal};
 use cdkd_core::protocol::lock::{Acquire, Broken, Release, Unlock};
-use cdkd_core::state::Record;
+use cdkd_core::protocol::step::{Effect, Event};
 use cdkd_core::state::lock::Holder;
+use cdkd_core::state::{Deploy, Record};
 use cdkd_core::{Code, Error, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -23,7 +24,7 @@ pub use cdkd_core::protocol::lock::Taken;
 
 pub use crate::desk::Desk;
 use crate::edge::Invocation;
-use crate::protocol::drive;
+use crate::protocol::{LockAndJournal, World, drive};
 use crate::settings;
 use crate::store::{Condition, Written};
 
@@ -138,7 +139,7 @@ pub struct Loaded {
 
 /// Takes the lock of a stack: see [`Acquire`].
 pub async fn take_lock(invocation: &Invocation, key: &RecordKey, holder: &Holder) -> Result<Taken> {
-    drive(invocation, key, Acquire::new(key.clone(), holder.clone())).await
+    drive(&LockAndJournal { invocation, key }, Acquire::new(key.clone(), holder.clone())).await
 }
 
 /// Releases a lock if it is still held by this run under this nonce: see [`Release`].
@@ -148,13 +149,17 @@ pub async fn release_lock(
     execution: &str,
     nonce: &str,
 ) -> Result<()> {
-    drive(invocation, key, Release::new(key.clone(), execution.to_owned(), nonce.to_owned())).await
+    drive(
+        &LockAndJournal { invocation, key },
+        Release::new(key.clone(), execution.to_owned(), nonce.to_owned()),
+    )
+    .await
 }
 
 /// Breaks the lock of a holder that is surely dead: see [`Unlock`].
 pub async fn break_lock(invocation: &Invocation, key: &RecordKey) -> Result<Option<Broken>> {
     let unlock = Unlock::new(key.clone(), settings::nonce()?, invocation.deadline);
-    drive(invocation, key, unlock).await
+    drive(&LockAndJournal { invocation, key }, unlock).await
 }
 
 /// One invocation's stay under the lock.
@@ -168,7 +173,7 @@ pub struct Session {
     pub journal: Rc<Writer>,
     /// `AWS::StackId`.
     pub stack_id: String,
-    id: String,
+    stay: Stay,
 }
 
 impl Session {
@@ -176,50 +181,45 @@ impl Session {
     ///
     /// # Errors
     /// `LockLostError` before any call; `EarlierInvocationAlive` if the wait is longer than this invocation.
-    pub async fn enter(invocation: &Invocation, run: &Run, stack: &StackRef, stack_id: &str) -> Result<Self> {
-        let nonce = stack.nonce.clone().unwrap_or_default();
-        Self::stay(invocation, run, stack.key()?, nonce, stack_id, Enter::new).await
+    pub async fn enter(invocation: &Invocation, run: &Run, stack: &StackRef) -> Result<Self> {
+        let stay = stay(invocation, run, stack.key()?, stack.nonce.clone().unwrap_or_default(), "")?;
+        let ground = LockAndJournal { invocation, key: &stay.key };
+        let entered = drive(&ground, Enter::new(stay.clone())).await?;
+        Ok(Self::new(invocation, run, stay, entered))
     }
 
-    /// As [`Session::enter`], for the invocation that has just taken the lock.
-    pub async fn fence(
+    /// The first stay of a run that has just taken the lock, with the records as its work begins: see [`TakeOver`].
+    pub async fn take_over(
         invocation: &Invocation,
         run: &Run,
         key: RecordKey,
-        nonce: String,
+        taken: &Taken,
         stack_id: &str,
-    ) -> Result<Self> {
-        Self::stay(invocation, run, key, nonce, stack_id, Enter::with_lock).await
-    }
-
-    async fn stay(
-        invocation: &Invocation,
-        run: &Run,
-        key: RecordKey,
-        nonce: String,
-        stack_id: &str,
-        enter: fn(Stay) -> Enter,
-    ) -> Result<Self> {
-        let stay = Stay {
-            key: key.clone(),
-            execution: run.execution.clone(),
-            nonce: nonce.clone(),
-            invocation: settings::nonce()?,
-            deadline: invocation.deadline,
-            patience: invocation.deadline - KEPT,
-            stack_id: stack_id.to_owned(),
+    ) -> Result<(Self, Desk)> {
+        let stay = stay(invocation, run, key, taken.nonce.clone(), stack_id)?;
+        let opening = Opening {
+            ground: LockAndJournal { invocation, key: &stay.key },
+            stack_id,
+            desk: Mutex::default(),
         };
-        let id = stay.invocation.clone();
-        let Entered { found, now, next } = drive(invocation, &key, enter(stay)).await?;
-        Ok(Self {
+        let entered = drive(&opening, TakeOver::new(stay.clone(), taken.over)).await?;
+        let (desk, _) = opening.desk.into_inner().ok_or_else(|| {
+            Error::new(Code::InternalError, format!("the record of {} was not read", stay.key))
+        })?;
+        Ok((Self::new(invocation, run, stay, entered), desk))
+    }
+
+    fn new(invocation: &Invocation, run: &Run, stay: Stay, entered: Entered) -> Self {
+        let Entered { found, now, next } = entered;
+        Self {
             invocation: invocation.clone(),
+            key: stay.key.clone(),
             run: run.clone(),
-            stack_id: found.stack_id.clone().unwrap_or_else(|| stack_id.to_owned()),
+            nonce: stay.nonce.clone(),
+            stack_id: found.stack_id.clone().unwrap_or_else(|| stay.stack_id.clone()),
             journal: Rc::new(Writer {
                 invocation: invocation.clone(),
-                key: key.clone(),
-                execution: run.execution.clone(),
-                nonce: nonce.clone(),
+                stay: stay.clone(),
                 next: Cell::new(next),
                 queue: RefCell::default(),
                 state: RefCell::new(now),
@@ -228,11 +228,9 @@ impl Session {
                 broken: RefCell::new(None),
                 gate: Mutex::new(()),
             }),
-            key,
-            nonce,
             found,
-            id,
-        })
+            stay,
+        }
     }
 
     /// The record, with those of nested stacks, and the journal's changes on it.
@@ -240,10 +238,14 @@ impl Session {
         Desk::open(&self.invocation, &self.key, &self.found.changes).await
     }
 
+    fn end(&self) -> Entry {
+        Entry::End { invocation: self.stay.invocation.clone() }
+    }
+
     /// Stores the end of this invocation's work, and whether all of it is on record: then the next one need not
     /// read what came before.
     pub async fn leave(&self, saved: bool) -> Result<()> {
-        let mut entries = vec![Entry::End { invocation: self.id.clone() }];
+        let mut entries = vec![self.end()];
         if saved {
             entries.push(self.journal.state.borrow().checkpoint());
         }
@@ -255,19 +257,76 @@ impl Session {
     pub async fn closing<T>(&self, outcome: Result<T>) -> Result<T> {
         if outcome.is_err() {
             // Who lost the journal cannot store it any more, and need not.
-            let _stored = self.journal.append(vec![Entry::End { invocation: self.id.clone() }]).await;
+            let _stored = self.journal.append(vec![self.end()]).await;
         }
         outcome
     }
 
-    /// Removes the journal for good: everything in it is on record.
-    pub async fn clear_journal(&self) -> Result<()> {
+    /// Ends the run's part in the stack, with all of it on record: the journal goes, but for what is open in it, and then
+    /// the lock. See [`Close`].
+    pub async fn close(&self) -> Result<()> {
+        let state = self.journal.state.borrow().clone();
+        let left = if state.open.is_empty() {
+            Left::Nothing
+        } else {
+            Left::Open { number: self.journal.next.get(), entries: vec![self.end(), state.checkpoint()] }
+        };
+        let ground = LockAndJournal { invocation: &self.invocation, key: &self.key };
+        drive(&ground, Close::new(self.stay.clone(), left)).await
+    }
+
+    /// Ends the stay of an invocation that has done nothing: a journal that was made by it goes.
+    pub async fn retreat(&self) -> Result<()> {
+        if self.found.next > 0 {
+            return self.leave(false).await;
+        }
         let settings = &self.invocation.settings;
-        self.invocation
-            .aws
-            .store
-            .purge(&settings.state_bucket, &self.key.journal(&settings.prefix), false)
-            .await
+        let journal = self.key.journal(&settings.prefix);
+        self.invocation.aws.store.purge(&settings.state_bucket, &journal, false).await
+    }
+}
+
+fn stay(invocation: &Invocation, run: &Run, key: RecordKey, nonce: String, stack_id: &str) -> Result<Stay> {
+    Ok(Stay {
+        key,
+        execution: run.execution.clone(),
+        nonce,
+        invocation: settings::nonce()?,
+        deadline: invocation.deadline,
+        patience: invocation.deadline - KEPT,
+        stack_id: stack_id.to_owned(),
+    })
+}
+
+/// The world of a [`TakeOver`]: lock, journal and the records.
+struct Opening<'a> {
+    ground: LockAndJournal<'a>,
+    /// For a stack that has none yet.
+    stack_id: &'a str,
+    /// With the stack's id as the journal has it.
+    desk: Mutex<Option<(Desk, String)>>,
+}
+
+impl World for Opening<'_> {
+    async fn carry_out(&self, effect: Effect) -> Result<Event> {
+        let LockAndJournal { invocation, key } = self.ground;
+        match (effect, &mut *self.desk.lock().await) {
+            (Effect::ReadDesk(journal), desk) => {
+                let stack_id = journal.stack_id.as_deref().unwrap_or(self.stack_id).to_owned();
+                *desk = Some((Desk::open(invocation, key, &journal.changes).await?, stack_id));
+            }
+            (Effect::Rewrite, Some((desk, stack_id))) => {
+                if desk.stored("").is_none() && !desk.record.is_empty() && desk.record.deploy().is_none() {
+                    // A first deploy died before its first save: what its journal knows is not another tool's.
+                    desk.record.set_deploy(&Deploy { stack_id: stack_id.clone(), ..Deploy::default() });
+                }
+                if !desk.save().await? {
+                    desk.bump().await?;
+                }
+            }
+            (effect, _) => return self.ground.carry_out(effect).await,
+        }
+        Ok(Event::Done)
     }
 }
 
@@ -304,9 +363,7 @@ pub async fn read_journal(invocation: &Invocation, key: &RecordKey) -> Result<Jo
 /// The journal's writer: entries that come in while an object is on its way go together into the next.
 pub struct Writer {
     invocation: Invocation,
-    key: RecordKey,
-    execution: String,
-    nonce: String,
+    stay: Stay,
     next: Cell<u64>,
     queue: RefCell<Vec<Entry>>,
     /// What the journal says with all that was stored.
@@ -339,14 +396,9 @@ impl Writer {
         }
         let batch = std::mem::take(&mut *self.queue.borrow_mut());
         let up_to = self.queued.get();
-        let append = Append::new(
-            self.key.clone(),
-            self.execution.clone(),
-            self.nonce.clone(),
-            self.next.get(),
-            batch.clone(),
-        );
-        let Err(error) = drive(&self.invocation, &self.key, append).await else {
+        let append = Append::new(&self.stay, self.next.get(), batch.clone());
+        let ground = LockAndJournal { invocation: &self.invocation, key: &self.stay.key };
+        let Err(error) = drive(&ground, append).await else {
             self.next.set(self.next.get() + 1);
             self.written.set(up_to);
             let mut state = self.state.borrow_mut();

@@ -12,6 +12,7 @@ use std::time::Duration;
 use aws_config::SdkConfig;
 use aws_sdk_s3::Client;
 use aws_sdk_s3::config::{Builder, Region};
+use aws_sdk_s3::operation::list_object_versions::ListObjectVersionsOutput;
 use aws_sdk_s3::primitives::ByteStream;
 use aws_sdk_s3::types::{BucketLocationConstraint, Delete, ObjectIdentifier};
 use cdkd_core::{Code, Error, Result};
@@ -440,62 +441,60 @@ impl Store {
         }
     }
 
+    /// A page of the versions below a prefix, behind the markers (key, version id) of the one before.
+    async fn list_versions(
+        &self,
+        bucket: &str,
+        prefix: &str,
+        (key_marker, version_marker): (Option<String>, Option<String>),
+    ) -> Result<ListObjectVersionsOutput> {
+        self.client(bucket)
+            .await?
+            .list_object_versions()
+            .bucket(bucket)
+            .prefix(prefix)
+            .set_key_marker(key_marker)
+            .set_version_id_marker(version_marker)
+            .expected_bucket_owner(&self.account)
+            .send()
+            .await
+            .map_err(|error| {
+                bucket_error(Failure::of(&error), &format!("list versions of `{prefix}`"), bucket)
+            })
+    }
+
     /// The keys below a prefix at which an object was and is deleted, as far as the bucket keeps versions.
     pub async fn list_deleted(&self, bucket: &str, prefix: &str) -> Result<Vec<String>> {
-        let s3 = self.client(bucket).await?;
-        let (mut key_marker, mut version_marker) = (None, None);
+        let mut markers = (None, None);
         let mut found = Vec::new();
         loop {
-            let page = s3
-                .list_object_versions()
-                .bucket(bucket)
-                .prefix(prefix)
-                .set_key_marker(key_marker)
-                .set_version_id_marker(version_marker)
-                .expected_bucket_owner(&self.account)
-                .send()
-                .await
-                .map_err(|error| {
-                    bucket_error(Failure::of(&error), &format!("list versions of `{prefix}`"), bucket)
-                })?;
-            let markers = page.delete_markers.unwrap_or_default().into_iter();
-            found.extend(markers.filter(|marker| marker.is_latest == Some(true)).filter_map(|it| it.key));
+            let page = self.list_versions(bucket, prefix, markers).await?;
+            let deleted = page.delete_markers.unwrap_or_default().into_iter();
+            found.extend(deleted.filter(|marker| marker.is_latest == Some(true)).filter_map(|it| it.key));
             if page.is_truncated != Some(true) {
                 return Ok(found);
             }
-            (key_marker, version_marker) = (page.next_key_marker, page.next_version_id_marker);
+            markers = (page.next_key_marker, page.next_version_id_marker);
         }
     }
 
     /// Removes every version below a prefix for good: superseded documents do not pile up (rule L10). `keep_current`
     /// leaves the current version of each key.
     pub async fn purge(&self, bucket: &str, prefix: &str, keep_current: bool) -> Result<()> {
-        let s3 = self.client(bucket).await?;
-        let (mut key_marker, mut version_marker) = (None, None);
+        let mut markers = (None, None);
         loop {
-            let page = s3
-                .list_object_versions()
-                .bucket(bucket)
-                .prefix(prefix)
-                .set_key_marker(key_marker)
-                .set_version_id_marker(version_marker)
-                .expected_bucket_owner(&self.account)
-                .send()
-                .await
-                .map_err(|error| {
-                    bucket_error(Failure::of(&error), &format!("list versions of `{prefix}`"), bucket)
-                })?;
+            let page = self.list_versions(bucket, prefix, markers).await?;
             let versions = page.versions.unwrap_or_default().into_iter().filter_map(|version| {
                 let kept = keep_current && version.is_latest == Some(true);
                 (!kept).then_some((version.key, version.version_id))
             });
-            let markers = page.delete_markers.unwrap_or_default().into_iter().map(|m| (m.key, m.version_id));
-            let doomed: Vec<_> = versions.chain(markers).collect();
+            let deleted = page.delete_markers.unwrap_or_default().into_iter().map(|m| (m.key, m.version_id));
+            let doomed: Vec<_> = versions.chain(deleted).collect();
             self.delete_versions(bucket, prefix, doomed).await?;
             if page.is_truncated != Some(true) {
                 return Ok(());
             }
-            (key_marker, version_marker) = (page.next_key_marker, page.next_version_id_marker);
+            markers = (page.next_key_marker, page.next_version_id_marker);
         }
     }
 

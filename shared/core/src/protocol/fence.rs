@@ -84,10 +84,6 @@ impl Enter {
         Next::go(self, effect)
     }
 
-    fn hold(&self) -> Hold {
-        Hold::new(self.stay.key.clone(), self.stay.execution.clone(), self.stay.nonce.clone())
-    }
-
     fn read(mut self) -> Next<Self> {
         if self.tries == TRIES {
             let error = Error::new(
@@ -131,7 +127,7 @@ impl Enter {
     /// Looks at the lock behind the fence: until that was stored, others may have taken over and been through, with a
     /// journal that is empty again. Whoever comes now finds the fence.
     fn hold_on(self, now: i64, entered: Entered) -> Next<Self> {
-        let hold = self.hold();
+        let hold = self.stay.hold();
         self.holding_on(hold.step(now, Vec::new()), entered)
     }
 
@@ -163,6 +159,10 @@ impl Enter {
 }
 
 impl Stay {
+    fn hold(&self) -> Hold {
+        Hold::new(self.key.clone(), self.execution.clone(), self.nonce.clone())
+    }
+
     fn fence(&self, journal: &Journal) -> Entry {
         Entry::Fence {
             invocation: self.invocation.clone(),
@@ -190,7 +190,7 @@ impl Machine for Enter {
         let doing = self.doing.clone();
         match doing {
             Entering::Starting { hold: true } => {
-                let hold = self.hold();
+                let hold = self.stay.hold();
                 return self.holding(hold.step(now, Vec::new()));
             }
             Entering::Starting { hold: false } => return self.read(),
@@ -212,7 +212,7 @@ impl Machine for Enter {
             // An invocation that is still at work wrote first: read what it wrote, fence behind it. Not if it is another
             // run's by now, which such a fence would hold up.
             (Entering::Fencing(_), Event::Written(None)) => {
-                let hold = self.hold();
+                let hold = self.stay.hold();
                 self.holding(hold.step(now, Vec::new()))
             }
             (Entering::Waiting(entered), Event::Done) => self.hold_on(now, entered),
@@ -242,9 +242,8 @@ enum Appending {
 }
 
 impl Append {
-    pub fn new(key: RecordKey, execution: String, nonce: String, number: u64, entries: Vec<Entry>) -> Self {
-        let hold = Hold::new(key.clone(), execution, nonce);
-        Self { key, hold, number, entries, doing: Appending::Starting }
+    pub fn new(stay: &Stay, number: u64, entries: Vec<Entry>) -> Self {
+        Self { key: stay.key.clone(), hold: stay.hold(), number, entries, doing: Appending::Starting }
     }
 
     fn looking(self, next: Next<Hold>) -> Next<Self> {
@@ -376,6 +375,7 @@ impl Machine for FenceOff {
 pub struct TakeOver {
     /// Another invocation may have worked under this lock or the one before it.
     over: bool,
+    invocation: String,
     doing: TakingOver,
 }
 
@@ -384,11 +384,18 @@ enum TakingOver {
     Entering(Box<Enter>),
     Reading(Entered),
     Rewriting(Entered),
+    Retreating(Error),
 }
 
 impl TakeOver {
     pub fn new(stay: Stay, over: bool) -> Self {
-        Self { over, doing: TakingOver::Entering(Box::new(Enter::with_lock(stay))) }
+        let invocation = stay.invocation.clone();
+        Self { over, invocation, doing: TakingOver::Entering(Box::new(Enter::with_lock(stay))) }
+    }
+
+    fn on(mut self, doing: TakingOver, effect: Effect) -> Next<Self> {
+        self.doing = doing;
+        Next::go(self, effect)
     }
 
     fn entering(mut self, next: Next<Enter>) -> Next<Self> {
@@ -398,34 +405,45 @@ impl TakeOver {
                 Next::Go(self, effects)
             }
             Next::End(Ok(entered)) => {
-                self.doing = TakingOver::Reading(entered);
-                Next::go(self, Effect::ReadDesk)
+                let read = Effect::ReadDesk(Box::new(entered.found.clone()));
+                self.on(TakingOver::Reading(entered), read)
             }
             Next::End(Err(error)) => Next::failed(error),
         }
+    }
+
+    /// Nobody waits for what has done nothing: a journal that was made here goes, another gets an end.
+    fn retreat(self, entered: &Entered, error: Error) -> Next<Self> {
+        let leave = if entered.found.next == 0 {
+            Effect::RemoveJournal
+        } else {
+            let entries = vec![Entry::End { invocation: self.invocation.clone() }];
+            Effect::WriteJournal { number: entered.next, entries }
+        };
+        self.on(TakingOver::Retreating(error), leave)
     }
 }
 
 impl Machine for TakeOver {
     type Output = Entered;
 
-    fn step(mut self, now: i64, events: Vec<Event>) -> Next<Self> {
+    fn step(self, now: i64, events: Vec<Event>) -> Next<Self> {
         match self.doing.clone() {
             TakingOver::Entering(enter) => self.entering(enter.step(now, events)),
             TakingOver::Reading(entered) => match only(events) {
                 Ok(Event::Done) if self.over || entered.found.next > 0 => {
-                    self.doing = TakingOver::Rewriting(entered);
-                    Next::go(self, Effect::Rewrite)
+                    self.on(TakingOver::Rewriting(entered), Effect::Rewrite)
                 }
                 Ok(Event::Done) => Next::End(Ok(entered)),
                 Ok(_) => Next::failed(out_of_step()),
-                Err(error) => Next::failed(error),
+                Err(error) => self.retreat(&entered, error),
             },
             TakingOver::Rewriting(entered) => match only(events) {
                 Ok(Event::Done) => Next::End(Ok(entered)),
                 Ok(_) => Next::failed(out_of_step()),
-                Err(error) => Next::failed(error),
+                Err(error) => self.retreat(&entered, error),
             },
+            TakingOver::Retreating(error) => Next::failed(error),
         }
     }
 }
@@ -503,8 +521,7 @@ impl Machine for Close {
                     Next::go(self, Effect::RemoveJournal)
                 }
                 Left::Open { number, entries } => {
-                    let Stay { key, execution, nonce, .. } = self.stay.clone();
-                    let append = Append::new(key, execution, nonce, number, entries);
+                    let append = Append::new(&self.stay, number, entries);
                     self.appending(now, append.step(now, Vec::new()))
                 }
             },

@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use super::step::{Draft, Effect, Event, Machine, Next, Seen, all, out_of_step};
 use crate::error::{Error, Kind, Result};
-use crate::name::{RecordKey, Region};
+use crate::name::RecordKey;
 use crate::references::exports::{Why, Withdrawal};
-use crate::references::handshake::{GivenUp, Producer, conflicts, lock_of, look, look_at_lock};
+use crate::references::handshake::{GivenUp, Producer, lock_of, look, look_at_lock};
 use crate::references::run::refuse_destroy;
 use crate::references::scan::{self, Consumer, Scan};
 
@@ -19,8 +19,8 @@ pub struct Part {
     pub key: RecordKey,
     /// Where its imports come from.
     pub sources: Vec<Source>,
-    /// Names that it will export for the first time.
-    pub claims: Vec<String>,
+    /// Names that it, or a stack nested in it, will export for the first time.
+    pub claims: Vec<(RecordKey, Vec<String>)>,
     pub takes: Takes,
 }
 
@@ -63,7 +63,7 @@ pub struct Handshake {
     /// The stacks of the run: consumers among them go with it, or get what is new.
     inside: BTreeSet<RecordKey>,
     given_up: GivenUp,
-    /// Which records the run has changed.
+    /// Where the intent stands.
     written: Vec<RecordKey>,
     doing: Doing,
 }
@@ -75,7 +75,7 @@ enum Doing {
     Indexing,
     LookingAtLocks,
     LookingAtRecords,
-    LookingAtOwners(Vec<Region>),
+    LookingAtOwners,
     Scanning(Vec<(usize, Asked)>),
     TakingBack(Error),
     IndexingBack(Error),
@@ -115,9 +115,7 @@ impl Handshake {
         for (part, event) in self.parts.iter().zip(events) {
             match event {
                 Event::Saved { changed, withdrawing } => {
-                    if *changed {
-                        self.written.push(part.key.clone());
-                    }
+                    self.written.push(part.key.clone());
                     if *changed && *withdrawing {
                         effects.push(Effect::Index(part.key.clone()));
                     }
@@ -175,25 +173,14 @@ impl Handshake {
     }
 
     fn look_at_owners(self, now: i64) -> Next<Self> {
-        let claiming = self.parts.iter().filter(|part| !part.claims.is_empty());
-        let regions: BTreeSet<Region> = claiming.map(|part| part.key.region.clone()).collect();
-        let regions: Vec<Region> = regions.into_iter().collect();
-        let effects = regions.iter().cloned().map(Effect::ReadRegion).collect();
-        self.on(Doing::LookingAtOwners(regions), effects, now)
-    }
-
-    fn owners_seen(&self, regions: &[Region], events: Vec<Event>) -> Result<()> {
-        for (region, event) in regions.iter().zip(all(events)?) {
-            let Event::Records(records) = event else { return Err(out_of_step()) };
-            let readable: Vec<_> = records
-                .iter()
-                .map(|(key, record)| Ok((key, record.as_ref().map_err(Clone::clone)?)))
-                .collect::<Result<_>>()?;
-            for part in self.parts.iter().filter(|part| part.key.region == *region) {
-                conflicts(&part.key, &part.claims, &self.given_up, readable.iter().copied())?;
-            }
-        }
-        Ok(())
+        let claims = self.parts.iter().flat_map(|part| &part.claims).filter(|(_, names)| !names.is_empty());
+        let look = |(own, names): &(RecordKey, Vec<String>)| Effect::CheckOwners {
+            own: own.clone(),
+            names: names.clone(),
+            given_up: self.given_up.clone(),
+        };
+        let effects = claims.map(look).collect();
+        self.on(Doing::LookingAtOwners, effects, now)
     }
 
     fn scan(self, now: i64) -> Next<Self> {
@@ -273,8 +260,12 @@ impl Handshake {
         self.inside.contains(&lock_of(&consumer.key))
     }
 
-    /// Every record as it was found; whatever was written is taken back, whatever became of the rest.
+    /// Every record as it was found; whatever was written is taken back, whatever became of the rest. A destroy that may pass
+    /// is tried again as a whole and finds its intent there.
     fn take_back(self, error: Error, now: i64) -> Next<Self> {
+        if error.kind() == Kind::Retryable && self.parts.iter().all(|part| part.takes == Takes::All) {
+            return Next::failed(error);
+        }
         let save = |key: &RecordKey| Effect::Save { key: key.clone(), draft: Draft::Found };
         let effects = self.written.iter().map(save).collect();
         self.on(Doing::TakingBack(error), effects, now)
@@ -314,8 +305,8 @@ impl Machine for Handshake {
                 Ok(()) => return self.look_at_owners(now),
                 Err(error) => error,
             },
-            Doing::LookingAtOwners(regions) => match self.owners_seen(&regions, events) {
-                Ok(()) => return self.scan(now),
+            Doing::LookingAtOwners => match all(events) {
+                Ok(_) => return self.scan(now),
                 Err(error) => error,
             },
             Doing::Scanning(asked) => match self.scanned(&asked, events) {

@@ -6,8 +6,9 @@
 //! AWS; a model checker does so against a model of it, in every order.
 
 use crate::error::{Code, Error, Result};
-use crate::name::{RecordKey, Region};
+use crate::name::RecordKey;
 use crate::protocol::journal::{Entry, Intent, Journal};
+use crate::references::handshake::GivenUp;
 use crate::references::scan::Scan;
 use crate::state::lock::Lock;
 use crate::state::{PendingDelete, Record};
@@ -59,20 +60,23 @@ pub enum Effect {
     RemoveJournal,
     /// Sleeps until a moment, milliseconds since 1970. Answer: [`Event::Done`].
     Wait { until: i64 },
-    /// GET of the record (and of those of its nested stacks), with the journal's changes on it. Answer: [`Event::Done`].
-    ReadDesk,
+    /// GET of the record (and of those of its nested stacks), with the changes of a journal on it. Answer:
+    /// [`Event::Done`].
+    ReadDesk(Box<Journal>),
     /// PUT `If-Match` of the `ETag` last read or written, even if it says the same: a write that an earlier holder has on
     /// its way then fails. Answer: [`Event::Done`].
     Rewrite,
-    /// Brings the record of a stack of the run to a [`Draft`] and saves it, conditional as above, if that changed it.
+    /// Brings the record of a stack of the run (and those of its nested stacks) to a [`Draft`] and saves what that changed,
+    /// conditional as above.
     /// Answer: [`Event::Saved`].
     Save { key: RecordKey, draft: Draft },
     /// Brings the index of exports up to the record. Answer: [`Event::Done`]: the index is a hint.
     Index(RecordKey),
     /// GET of another stack's record, `If-None-Match` if an `ETag` is given. Answer: [`Event::Record`].
     ReadRecord { key: RecordKey, unless: Option<String> },
-    /// The records of a region: LIST, then GETs. Answer: [`Event::Records`].
-    ReadRegion(Region),
+    /// Looks in the records of the region (LIST, then GETs) whether another stack owns one of the names
+    /// ([`crate::references::handshake::conflicts`]). Answer: [`Event::Done`], or its refusal.
+    CheckOwners { own: RecordKey, names: Vec<String>, given_up: GivenUp },
     /// Scan of the estate for consumers of a stack, or of some of its exports: LIST, then the locks, then the records. It
     /// is no single moment; but it sees all that was written before it began. Answer: [`Event::Scanned`].
     Scan { producer: RecordKey, exports: Option<Vec<String>> },
@@ -104,7 +108,7 @@ pub enum Effect {
 pub enum Draft {
     /// The intent stands in it: imports, claims, what is withdrawn.
     Intent,
-    /// As the run found it.
+    /// As the run found it: what it has written is taken back.
     Found,
 }
 
@@ -127,12 +131,11 @@ pub enum Event {
         withdrawing: bool,
     },
     Record(Seen),
-    Records(Vec<(RecordKey, Result<Record>)>),
     Scanned(Scan),
-    Answer(std::result::Result<Progress, Refused>),
-    Found(std::result::Result<Option<Progress>, Refused>),
+    Answer(Answer<Progress>),
+    Found(Answer<Option<Progress>>),
     /// `None`: there is no such resource.
-    Model(std::result::Result<Option<Value>, Refused>),
+    Model(Answer<Option<Value>>),
     Is(bool),
     Number(u64),
     /// It could not be carried out.
@@ -180,6 +183,9 @@ pub enum Status {
         message: String,
     },
 }
+
+/// What Cloud Control answers.
+pub type Answer<T> = std::result::Result<T, Box<Refused>>;
 
 /// A call that was refused or not answered.
 #[derive(Clone, Debug, PartialEq)]

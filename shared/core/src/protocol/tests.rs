@@ -45,7 +45,7 @@ fn hold(execution: &str) -> Hold {
 
 fn append(execution: &str, number: u64) -> Append {
     let entries = vec![Entry::End { invocation: format!("of {execution}") }];
-    Append::new(key("P"), execution.into(), holder(execution).nonce, number, entries)
+    Append::new(&stay("P", execution, NOW + 60_000), number, entries)
 }
 
 #[test]
@@ -333,7 +333,7 @@ fn e4_of_two_that_claim_a_name_at_most_one_has_it() {
     }
     let start = world();
     let claiming = |stack: &str| {
-        let part = Part { claims: vec!["N".into()], ..part(stack, takes(Vec::new())) };
+        let part = Part { claims: vec![(key(stack), vec!["N".into()])], ..part(stack, takes(Vec::new())) };
         Worker::new(stack, &start, Handshake::new(vec![part], [key(stack)], GivenUp::new()), claims)
     };
     let (mut one, mut none) = (0, 0);

@@ -8,6 +8,7 @@ use super::journal::{self, Entry, Journal};
 use super::step::{Draft, Effect, Event, FoundLock, Machine, Next, Seen};
 use crate::error::{Code, Error, Result};
 use crate::name::RecordKey;
+use crate::references::handshake::conflicts;
 use crate::references::scan;
 use crate::state::Record;
 use crate::state::lock::{Holder, Lock};
@@ -214,7 +215,7 @@ where
                 world.now = world.now.max(until);
                 Event::Done
             }
-            Effect::ReadDesk => {
+            Effect::ReadDesk(_) => {
                 let found = world.records.get(&self.key).cloned();
                 self.etag = found.as_ref().map(|(_, etag)| etag.clone());
                 self.found = found.map(|(record, _)| record);
@@ -244,9 +245,10 @@ where
                 Some((_, etag)) if Some(etag) == unless.as_ref() => Seen::NotModified,
                 Some((record, _)) => Seen::Now(Box::new(record.clone())),
             }),
-            Effect::ReadRegion(_) => Event::Records(
-                world.records.iter().map(|(key, (record, _))| (key.clone(), Ok(record.clone()))).collect(),
-            ),
+            Effect::CheckOwners { own, names, given_up } => {
+                let records = world.records.iter().map(|(key, (record, _))| (key, record));
+                conflicts(&own, &names, &given_up, records).map_or_else(Event::Failed, |()| Event::Done)
+            }
             // Request by request: what changes in between is seen or not, as in S3.
             Effect::Scan { producer, exports } => {
                 let Some(Reading { listed, read }) = &mut self.scan else {
