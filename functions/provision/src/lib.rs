@@ -18,17 +18,14 @@ mod undo;
 use std::time::Duration;
 
 use cdkd_aws::edge::Invocation;
-use cdkd_aws::references::Imported;
-use cdkd_aws::run::{Ground, RunDocument, StackInputs, load_plan};
+use cdkd_aws::run::{Basis, RunDocument, load_plan};
 use cdkd_aws::settings;
 use cdkd_aws::stack::{Desk, Run, Session, StackRef};
-use cdkd_core::plan::{self, Step};
+use cdkd_core::plan::{self, Plan, Step};
 use cdkd_core::protocol::journal::{Change, Entry};
-use cdkd_core::state::Record;
 use cdkd_core::state::tree;
-use cdkd_core::template::{self, Bound, Pseudo, Tree};
+use cdkd_core::state::{self, Record};
 use cdkd_core::{Code, Error, Kind, Result};
-use indexmap::IndexMap;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -127,10 +124,10 @@ async fn apply(engine: &Engine, slice: &Slice, event: &Event) -> Result<Value> {
     let key = &engine.session.key;
     let document = RunDocument::load(invocation, &event.run).await?;
     let plan = load_plan(invocation, &event.run, key).await?;
-    let basis = Basis::load(engine, &document, &plan).await?;
-    let tree = basis.tree(&plan)?;
+    let basis = basis(engine, &document, plan).await?;
+    let (plan, tree) = (&basis.plan, basis.tree()?);
     let needs = tree.dependencies()?;
-    let deploy = Deploy { tree: &tree, needs, nested: &plan.nested, imports: &basis.imports };
+    let deploy = Deploy { tree: &tree, needs, nested: &plan.nested, imports: &basis.imported };
     let mut failed = engine
         .session
         .found
@@ -169,7 +166,7 @@ async fn apply(engine: &Engine, slice: &Slice, event: &Event) -> Result<Value> {
         }
     }
     let cause = failed.unwrap_or_default();
-    match undo::undo(engine, slice, &plan).await {
+    match undo::undo(engine, slice, plan).await {
         Ok(End::Done) => Ok(failure(&cause, "rolledBack")),
         Ok(End::Later) => Ok(answer("more", 0)),
         Err(error) if matches!(error.code(), Code::LockLostError | Code::InternalError) => Err(error),
@@ -196,52 +193,20 @@ fn failure(cause: &Value, outcome: &str) -> Value {
     })
 }
 
-/// What the templates of the stack, and of those nested in it, are evaluated with.
-struct Basis {
-    inputs: StackInputs,
-    pseudo: Pseudo,
-    parameters: Bound,
-    conditions: IndexMap<String, bool>,
-    imports: Imported,
-}
-
-impl Basis {
-    async fn load(engine: &Engine, document: &RunDocument, plan: &plan::Plan) -> Result<Self> {
-        let key = &engine.session.key;
-        let inputs = document.inputs(&engine.session.invocation, key).await?;
-        let stack_id = engine.record.borrow().deploy().map(|deploy| deploy.stack_id);
-        let pseudo = inputs.pseudo(
-            &engine.session.invocation,
-            key,
-            stack_id.as_deref().unwrap_or(&engine.session.stack_id),
-        );
-        let parameters = Bound::from_document(&plan.parameters)?;
-        let conditions = template::conditions(&inputs.template, &parameters, &pseudo)?;
-        // The stack's id is on record as soon as the first resource is.
-        if stack_id.is_none() {
-            let mut record = engine.record.borrow_mut();
-            let deploy = cdkd_core::state::Deploy { stack_id: pseudo.stack_id.clone(), ..Default::default() };
-            if record.is_empty() {
-                record.set_deploy(&deploy);
-            } else {
-                // Another tool's: it was deployed.
-                record.set_deploy(&cdkd_core::state::Deploy { deployed: true, ..deploy });
-            }
-        }
-        let imports = Imported::from_document(&plan.imports)?;
-        Ok(Self { inputs, pseudo, parameters, conditions, imports })
+/// What the plan is carried out with. The stack's id is on record from here on.
+async fn basis(engine: &Engine, document: &RunDocument, plan: Plan) -> Result<Basis> {
+    let Session { invocation, key, .. } = &engine.session;
+    let inputs = document.inputs(invocation, key).await?;
+    let known = engine.record.borrow().deploy().map(|deploy| deploy.stack_id);
+    let stack_id = known.as_ref().unwrap_or(&engine.session.stack_id).clone();
+    if known.is_none() {
+        let mut record = engine.record.borrow_mut();
+        // One that has resources is another tool's: it was deployed.
+        let deployed = !record.is_empty();
+        let deploy = state::Deploy { stack_id: stack_id.clone(), deployed, ..Default::default() };
+        record.set_deploy(&deploy);
     }
-
-    fn tree<'b>(&'b self, plan: &'b plan::Plan) -> Result<Tree<'b>> {
-        let ground = Ground {
-            key: &plan.key,
-            inputs: &self.inputs,
-            pseudo: &self.pseudo,
-            parameters: &self.parameters,
-            conditions: &self.conditions,
-        };
-        ground.tree(|path| plan.nested.get(path).cloned().unwrap_or_default())
-    }
+    Basis::new(invocation, plan, inputs, &stack_id)
 }
 
 async fn destroy(engine: &Engine, slice: &Slice, event: &Event) -> Result<Value> {
@@ -258,8 +223,8 @@ async fn clean_up(engine: &Engine, slice: &Slice, event: &Event, desk: &mut Desk
     if !plan.held.is_empty() {
         release(engine, &event.run, &plan.held, desk).await?;
     }
-    let basis = Basis::load(engine, &document, &plan).await?;
-    let tree = basis.tree(&plan)?;
+    let basis = basis(engine, &document, plan).await?;
+    let tree = basis.tree()?;
     let record: Record = engine.record.borrow().clone();
     let deletes = plan::deletes(key, &record, |id| plan::is_wanted_in(&tree, id))?;
     delete_all(engine, slice, &deletes).await

@@ -11,7 +11,7 @@ use cdkd_aws::references::{Imported, Lookout, View};
 use cdkd_aws::stack::{Desk, Run, Session, StackRef};
 use cdkd_core::name::RecordKey;
 use cdkd_core::protocol::handshake::{self, Handshake, Looked, Takes};
-use cdkd_core::protocol::journal::{Change, Entry};
+use cdkd_core::protocol::journal::Change;
 use cdkd_core::protocol::step::{Draft, Effect, Event};
 use cdkd_core::references::exports::Difference;
 use cdkd_core::references::handshake::{self as rules, GivenUp, lock_of};
@@ -84,8 +84,8 @@ impl Intent<'_> {
     async fn write(&self, session: &Session, desk: &mut Desk) -> Result<()> {
         // What they import stands in records of their own, so they are there first: in the journal before any record.
         let begun = tree::missing(&desk.record, self.nested);
-        change(session, desk, begun.into_iter().map(|(logical_id, row)| Change::Put { logical_id, row }))
-            .await?;
+        let begun = begun.into_iter().map(|(logical_id, row)| Change::Put { logical_id, row });
+        session.change(desk, begun.collect()).await?;
         let new = desk.stored("").is_none() && desk.record.deploy().is_none();
         desk.sync();
         for (path, record) in desk.own_mut() {
@@ -184,16 +184,6 @@ pub(crate) fn is_inside(stacks: &[RecordKey], consumer: &Consumer) -> bool {
     stacks.contains(&lock_of(&consumer.key))
 }
 
-/// Changes rows, in the journal first.
-async fn change(session: &Session, desk: &mut Desk, changes: impl Iterator<Item = Change>) -> Result<()> {
-    let changes: Vec<Change> = changes.collect();
-    session.journal.append(changes.iter().cloned().map(Entry::Change).collect()).await?;
-    for change in &changes {
-        change.apply(&mut desk.record);
-    }
-    Ok(())
-}
-
 /// A run that was refused before its first call leaves the records as it found them (rule E28).
 async fn undo(invocation: &Invocation, run: &Run, side: &Side<'_>) -> Result<Event> {
     let Side { session, found, .. } = side;
@@ -203,7 +193,8 @@ async fn undo(invocation: &Invocation, run: &Run, side: &Side<'_>) -> Result<Eve
         found.get(parent).is_some_and(|record| record.row(logical_id).is_some())
     };
     let begun = tree::hollow(&desk.record, |path| was_there(path));
-    change(session, &mut desk, begun.into_iter().map(|logical_id| Change::Remove { logical_id })).await?;
+    let begun = begun.into_iter().map(|logical_id| Change::Remove { logical_id });
+    session.change(&mut desk, begun.collect()).await?;
     let earlier = invocation.found_withdrawn(run, &session.key).await?;
     let mut fate = Fate::Save;
     for (path, record) in desk.own_mut() {

@@ -6,7 +6,7 @@ use cdkd_aws::run::RunDocument;
 use cdkd_aws::stack::{Desk, Run, Session, StackRef, release_lock};
 use cdkd_core::name::RecordKey;
 use cdkd_core::protocol::ending::{self, Left, Part};
-use cdkd_core::protocol::journal::{Change, Entry};
+use cdkd_core::protocol::journal::Change;
 use cdkd_core::references::handshake;
 use cdkd_core::state::lock::Lock;
 use cdkd_core::state::{Deploy, tree};
@@ -213,11 +213,7 @@ async fn save(invocation: &Invocation, run: &Run, session: &Session, keep: Keep)
         |path: &str| session.found.open.iter().any(|open| tree::is_inside(&open.intent.logical_id, path));
     let changes =
         tree::hollow(&desk.record, busy).into_iter().map(|logical_id| Change::Remove { logical_id });
-    let changes: Vec<Change> = changes.collect();
-    session.journal.append(changes.iter().cloned().map(Entry::Change).collect()).await?;
-    for change in &changes {
-        change.apply(&mut desk.record);
-    }
+    session.change(&mut desk, changes.collect()).await?;
     let mut taken_back = false;
     let earlier = match left {
         Some(Left::RolledBack) => Some(invocation.found_withdrawn(run, &session.key).await?),

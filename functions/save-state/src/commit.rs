@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cdkd_aws::edge::Invocation;
-use cdkd_aws::references::Imported;
-use cdkd_aws::run::{Ground, RunDocument, StackInputs, load_plan};
+use cdkd_aws::run::{Basis, RunDocument, StackInputs, load_plan};
 use cdkd_aws::stack::{Desk, Run, Session, StackRef, release_lock};
 use cdkd_aws::store::Condition;
 use cdkd_core::name::RecordKey;
@@ -14,9 +13,8 @@ use cdkd_core::references::handshake;
 use cdkd_core::references::imports::{Reads, Save, settle};
 use cdkd_core::state::Deploy;
 use cdkd_core::state::tree::key_of;
-use cdkd_core::template::{self, Bound, Known, Pseudo, Tree};
+use cdkd_core::template::{Known, Tree};
 use cdkd_core::{Code, Error, Result};
-use indexmap::IndexMap;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -53,7 +51,7 @@ pub(crate) async fn publish(invocation: &Invocation, run: &Run, stack: &StackRef
     let published = async {
         let mut desk = session.record().await?;
         let inputs = document.inputs(invocation, &key).await?;
-        let basis = Basis::new(invocation, &desk, &session, &inputs, &plan)?;
+        let basis = Basis::new(invocation, plan, inputs, &stack_id(&desk, &session))?;
         let tree = basis.tree()?;
         set_outputs(&mut desk, &tree, &basis, Stage::Applied)?;
         remember(&mut desk, &session, &tree, &basis, false)?;
@@ -117,9 +115,9 @@ async fn deployed(
     let begun = invocation.read_run(&run.stack_document(key, "begun.json")).await?;
     let work = done(invocation, run, stack).await?;
     let mut desk = session.record().await?;
+    let basis = Basis::new(invocation, plan, inputs, &stack_id(&desk, session))?;
+    let (plan, tree) = (&basis.plan, basis.tree()?);
     let mut warnings = plan.warnings.clone();
-    let basis = Basis::new(invocation, &desk, session, &inputs, &plan)?;
-    let tree = basis.tree()?;
     let set = set_outputs(&mut desk, &tree, &basis, stage)?;
     warnings.extend(set.warnings);
     for name in &basis.parameters.unmatched {
@@ -153,9 +151,9 @@ async fn deployed(
         _ => "unchanged",
     };
     if deployed {
-        keep_templates(invocation, &desk, &inputs, "template.json").await?;
+        keep_templates(invocation, &desk, &basis.inputs, "template.json").await?;
     }
-    let mut row = row(session, outcome, &plan);
+    let mut row = row(session, outcome, plan);
     if migrated {
         row["migrated"] = json!(format!("{from}→{}", cdkd_core::state::CURRENT_VERSION));
     }
@@ -221,47 +219,9 @@ struct Set {
     pending: bool,
 }
 
-/// What the templates of the stack, and of those nested in it, are evaluated with.
-struct Basis<'b> {
-    key: &'b RecordKey,
-    inputs: &'b StackInputs,
-    plan: &'b Plan,
-    pseudo: Pseudo,
-    parameters: Bound,
-    conditions: IndexMap<String, bool>,
-    imported: Imported,
-}
-
-impl<'b> Basis<'b> {
-    fn new(
-        invocation: &Invocation,
-        desk: &Desk,
-        session: &'b Session,
-        inputs: &'b StackInputs,
-        plan: &'b Plan,
-    ) -> Result<Self> {
-        let pseudo = inputs.pseudo(invocation, &session.key, &stack_id(desk, session));
-        let parameters = Bound::from_document(&plan.parameters)?;
-        let conditions = template::conditions(&inputs.template, &parameters, &pseudo)?;
-        let imported = Imported::from_document(&plan.imports)?;
-        Ok(Self { key: &session.key, inputs, plan, pseudo, parameters, conditions, imported })
-    }
-
-    fn tree(&self) -> Result<Tree<'_>> {
-        let ground = Ground {
-            key: self.key,
-            inputs: self.inputs,
-            pseudo: &self.pseudo,
-            parameters: &self.parameters,
-            conditions: &self.conditions,
-        };
-        ground.tree(|path| self.plan.nested.get(path).cloned().unwrap_or_default())
-    }
-}
-
 /// Evaluates the outputs and puts them on the records: each under its name and, if exported, under its export name.
-fn set_outputs(desk: &mut Desk, tree: &Tree<'_>, basis: &Basis<'_>, stage: Stage) -> Result<Set> {
-    let (plan, imported) = (basis.plan, &basis.imported);
+fn set_outputs(desk: &mut Desk, tree: &Tree<'_>, basis: &Basis, stage: Stage) -> Result<Set> {
+    let (plan, imported) = (&basis.plan, &basis.imported);
     desk.sync();
     let mut parts: BTreeMap<String, (Published, Reads)> = BTreeMap::new();
     {
@@ -312,7 +272,7 @@ fn remember(
     desk: &mut Desk,
     session: &Session,
     tree: &Tree<'_>,
-    basis: &Basis<'_>,
+    basis: &Basis,
     deployed: bool,
 ) -> Result<()> {
     let own_id = stack_id(desk, session);

@@ -11,6 +11,7 @@ use indexmap::IndexMap;
 use serde_json::{Map, Value};
 
 use crate::edge::Invocation;
+use crate::references::Imported;
 use crate::stack::Run;
 
 /// Templates that are read at once.
@@ -157,6 +158,39 @@ impl<'g> Ground<'g> {
             tags: &self.inputs.tags,
         };
         Tree::unread(root, stack_id)
+    }
+}
+
+/// A plan, with what the templates of its stack are evaluated with when it is carried out.
+pub struct Basis {
+    pub plan: Plan,
+    pub inputs: StackInputs,
+    pub parameters: Bound,
+    pub imported: Imported,
+    pseudo: Pseudo,
+    conditions: IndexMap<String, bool>,
+}
+
+impl Basis {
+    /// `stack_id`: `AWS::StackId`.
+    pub fn new(invocation: &Invocation, plan: Plan, inputs: StackInputs, stack_id: &str) -> Result<Self> {
+        let pseudo = inputs.pseudo(invocation, &plan.key, stack_id);
+        let parameters = Bound::from_document(&plan.parameters)?;
+        let conditions = template::conditions(&inputs.template, &parameters, &pseudo)?;
+        let imported = Imported::from_document(&plan.imports)?;
+        Ok(Self { plan, inputs, parameters, imported, pseudo, conditions })
+    }
+
+    /// The stack with those nested in it, whose ids are those of the plan.
+    pub fn tree(&self) -> Result<Tree<'_>> {
+        let ground = Ground {
+            key: &self.plan.key,
+            inputs: &self.inputs,
+            pseudo: &self.pseudo,
+            parameters: &self.parameters,
+            conditions: &self.conditions,
+        };
+        ground.tree(|path| self.plan.nested.get(path).cloned().unwrap_or_default())
     }
 }
 

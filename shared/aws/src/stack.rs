@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use cdkd_core::name::RecordKey;
 use cdkd_core::protocol::fence::{Append, Close, Enter, Entered, Left, Stay, TakeOver};
-use cdkd_core::protocol::journal::{self, Entry, Journal};
+use cdkd_core::protocol::journal::{self, Change, Entry, Journal};
 use cdkd_core::protocol::lock::{Acquire, Broken, Release, Unlock};
 use cdkd_core::protocol::step::{Effect, Event};
 use cdkd_core::state::lock::Holder;
@@ -236,6 +236,15 @@ impl Session {
     /// The record, with those of nested stacks, and the journal's changes on it.
     pub async fn record(&self) -> Result<Desk> {
         Desk::open(&self.invocation, &self.key, &self.found.changes).await
+    }
+
+    /// Changes rows: in the journal first, then on the table.
+    pub async fn change(&self, desk: &mut Desk, changes: Vec<Change>) -> Result<()> {
+        self.journal.append(changes.iter().cloned().map(Entry::Change).collect()).await?;
+        for change in &changes {
+            change.apply(&mut desk.record);
+        }
+        Ok(())
     }
 
     fn end(&self) -> Entry {

@@ -494,6 +494,32 @@ mod tests {
     }
 
     #[test]
+    fn e23_an_alias_that_is_skipped_now_is_a_withdrawal() {
+        let table = [
+            (
+                "taken by an output",
+                json!({
+                    "O": {"Value": "v", "Export": {"Name": "X"}}, "X": {"Value": "plain"},
+                }),
+            ),
+            ("holds a secret", json!({"O": {"Value": "v", "Export": {"Name": {"Fn::Sub": "X${Secret}"}}}})),
+            (
+                "condition false",
+                json!({
+                    "O": {"Condition": "Never", "Value": "v", "Export": {"Name": "X"}},
+                }),
+            ),
+        ];
+        for (why, template) in table {
+            let now = listing(&outputs(&template));
+            let before = producer("P", &["X"]);
+            let found = difference(&before, &now, &References::default(), &Doomed::default());
+            assert_eq!(found.withdrawn, [Withdrawal { name: "X".into(), why: Why::NotExported }], "{why}");
+            assert_eq!((found.added.len(), found.claims.len()), (0, 0), "{why}");
+        }
+    }
+
+    #[test]
     fn e31_an_empty_value_may_not_be_exported() {
         let empty = json!({"O": {"Value": {"Ref": "Empty"}, "Export": {"Name": "X"}}});
         let error = evaluated(&record("P", json!({})), &empty).unwrap_err();
@@ -538,7 +564,6 @@ mod tests {
         let found = difference(&before, &now, &References::default(), &Doomed::default());
         assert_eq!(found.added, ["added"]);
         assert_eq!(found.changed, ["changed", "unknown"]);
-        // E23: `Plain` is on record as an export, and the alias is skipped now.
         assert_eq!(found.withdrawn_names(), ["dropped", "Plain"]);
         assert_eq!(found.claims, ["added"]);
 
