@@ -16,7 +16,8 @@ mod world;
 
 pub use app::{App, Stack, webapp};
 pub use references::{
-    Gate, PARAMETER, PATIENCE, QUEUE, consumer, import, imported, producer, producer_of, read, setting,
+    Gate, PARAMETER, PATIENCE, QUEUE, consumer, deploy_refused, destroy_refused, import, imported,
+    index_follows, producer, producer_of, read, says, setting, untouched,
 };
 pub use run::Run;
 pub use world::{Quiet, Ruled, World, world, world_of};

@@ -1,6 +1,6 @@
 //! Stacks that refer to each other, and what others find of them.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cdkd_test_support::{Json, REGION};
 use cdkd_wire::{Hold, RuleBuilder, When};
@@ -198,4 +198,83 @@ impl Drop for Gate<'_> {
         self.hold.release();
         self.world.aws.wire().remove_rule(self.hold.rule());
     }
+}
+
+/// The index says of these exports what the record of the stack says. It follows the record by events, so one of a
+/// moment ago may still be on its way.
+#[track_caller]
+pub fn index_follows(world: &World, stack: &str, exports: &[&str]) {
+    let record = world.record(stack);
+    let exported: Vec<&str> =
+        record["exportNames"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    // A name that this stack does not export may be another's.
+    let follows = |name: &str, entry: Option<&str>| {
+        if exported.contains(&name) {
+            entry == Some(&format!("{stack} {}", record["outputs"][name].as_str().unwrap()))
+        } else {
+            entry.is_none_or(|entry| !entry.starts_with(&format!("{stack} ")))
+        }
+    };
+    let began = Instant::now();
+    for name in exports {
+        loop {
+            let entry = world.indexed(name);
+            if follows(name, entry.as_deref()) {
+                break;
+            }
+            assert!(began.elapsed() < PATIENCE, "{name}: {entry:?} on {record}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+/// Message and hint of a cause say all that.
+#[track_caller]
+pub fn says(cause: &Value, parts: &[&str]) {
+    let text = format!("{} {}", cause["message"], cause["hint"]).replace('\\', "");
+    for part in parts {
+        assert!(text.contains(part), "no `{part}` in {cause}");
+    }
+}
+
+/// Destroys a producer, which is to be refused with nothing touched.
+#[track_caller]
+pub fn destroy_refused(world: &World, stack: &str, exports: &[&str], code: &str) -> Value {
+    let before = world.picture(stack);
+    let run = world.try_destroy(&[stack]);
+    untouched(world, &run, stack, exports, &before, code)
+}
+
+/// Deploys a producer, which is to be refused with nothing touched.
+#[track_caller]
+pub fn deploy_refused(
+    world: &World,
+    app: impl Into<App>,
+    stack: &str,
+    exports: &[&str],
+    code: &str,
+) -> Value {
+    let before = world.picture(stack);
+    let run = world.try_deploy(app);
+    untouched(world, &run, stack, exports, &before, code)
+}
+
+/// A run that was refused left the stack as it was, and its exports in the index.
+#[track_caller]
+pub fn untouched(
+    world: &World,
+    run: &Run,
+    stack: &str,
+    exports: &[&str],
+    before: &Value,
+    code: &str,
+) -> Value {
+    let cause = run.refused(code);
+    assert_eq!(world.picture(stack), *before, "{code}");
+    index_follows(world, stack, exports);
+    world.check_put_down(stack);
+    for row in cause["details"]["stacks"].as_array().into_iter().flatten() {
+        assert!(matches!(row["outcome"].as_str(), Some("failed" | "notStarted")), "{cause}");
+    }
+    cause
 }
