@@ -72,6 +72,8 @@ codes! {
     AssemblyHasErrors: Input,
     /// The stack needs an asset of a form that this release does not publish.
     UnsupportedAsset: Input,
+    /// A value still names the storage that the stack's assets were redirected from.
+    UnrewrittenAssetReference: Input,
     /// An asset is larger than what one invocation publishes.
     AssetTooLarge: Input,
     /// The template is not JSON, or not of the form of a template.
@@ -100,6 +102,12 @@ codes! {
     UnsupportedStateVersion: Refused,
     /// `state.json` or a document beside it does not parse.
     InvalidState: Refused,
+    /// A region's marker of asset storage cannot be understood.
+    InvalidBootstrapMarker: Refused,
+    /// The asset storage that a region's marker names is gone.
+    AssetStorageMissing: Refused,
+    /// Records still refer to the storage that is to be destroyed, or may.
+    AssetStorageInUse: Refused,
     /// Another run holds the stack's lock.
     StackLocked: Refused,
     /// The stack's last deploy asked for termination protection.

@@ -116,23 +116,6 @@ pub struct Access {
     pub external_id: Option<String>,
 }
 
-/// An asset that is not the stack's own template, for a refusal that names it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asset<'a> {
-    pub id: &'a str,
-    pub kind: AssetKind,
-    pub display_name: Option<&'a str>,
-    /// Its path in the assembly, if it comes from there.
-    pub path: Option<&'a str>,
-}
-
-/// What kind of asset it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AssetKind {
-    File,
-    Image,
-}
-
 impl AssetManifest {
     /// Parses an asset manifest.
     ///
@@ -149,29 +132,6 @@ impl AssetManifest {
             files: collect(&fields, "files", |asset| file(asset, folder))?,
             images: collect(&fields, "dockerImages", |asset| image(asset, folder))?,
         })
-    }
-
-    /// The assets other than `template` (canonical path), which is read from the assembly and need not be published.
-    pub fn assets_beside<'a>(&'a self, template: &'a str) -> impl Iterator<Item = Asset<'a>> {
-        let files =
-            self.files.iter().filter(move |(_, file)| file.path() != Some(template)).map(|(id, file)| {
-                Asset {
-                    id,
-                    kind: AssetKind::File,
-                    display_name: file.display_name.as_deref(),
-                    path: file.path(),
-                }
-            });
-        let images = self.images.iter().map(|(id, image)| Asset {
-            id,
-            kind: AssetKind::Image,
-            display_name: image.display_name.as_deref(),
-            path: match &image.source {
-                ImageSource::Build(build) => Some(build.folder.as_str()),
-                ImageSource::Executable(_) => None,
-            },
-        });
-        files.chain(images)
     }
 }
 
@@ -308,9 +268,6 @@ mod tests {
         let ImageSource::Build(build) = &manifest.images["i"].source else { panic!() };
         assert_eq!((build.folder.as_str(), build.platform.as_deref()), ("asset.2", Some("linux/arm64")));
         assert_eq!(build.cache_from[0].params["ref"], "r");
-        let beside: Vec<_> =
-            manifest.assets_beside("assembly-Stage/S.template.json").map(|asset| asset.id).collect();
-        assert_eq!(beside, ["z", "e", "i"]);
     }
 
     #[test]

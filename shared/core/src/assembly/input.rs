@@ -46,8 +46,8 @@ pub struct Options {
     pub rollback: bool,
     /// Read exports of stacks that AWS itself deployed where no record has them; the default.
     pub cfn_fallback: bool,
-    /// Leave assets in the buckets of CDK's bootstrap.
-    pub use_cdk_bootstrap_assets: bool,
+    /// Leave assets in the buckets of CDK's bootstrap; `None`: as the app says (see [`crate::assets::mode`]).
+    pub use_cdk_bootstrap_assets: Option<bool>,
     /// Leave out stacks that the named ones depend on.
     pub exclusively: bool,
     pub on_export_change: OnExportChange,
@@ -62,7 +62,7 @@ impl Default for Options {
             publish_only: false,
             rollback: true,
             cfn_fallback: true,
-            use_cdk_bootstrap_assets: false,
+            use_cdk_bootstrap_assets: None,
             exclusively: false,
             on_export_change: OnExportChange::Warn,
             lock_wait_seconds: 0,
@@ -249,12 +249,23 @@ fn region(fields: &Fields<'_>) -> Result<Option<Region>> {
 fn options(fields: &Fields<'_>) -> Result<Options> {
     let default = Options::default();
     let flag = |key: &str, otherwise: bool| Ok::<_, Error>(fields.flag(key)?.unwrap_or(otherwise));
+    let (dry_run, publish_only) =
+        (flag("dryRun", default.dry_run)?, flag("publishOnly", default.publish_only)?);
+    if dry_run && publish_only {
+        return Err(Error::new(
+            Code::InvalidInput,
+            format!(
+                "{DEPLOY} has both `options.dryRun` and `options.publishOnly`: a dry run publishes nothing"
+            ),
+        )
+        .hint("leave one of them out"));
+    }
     Ok(Options {
-        dry_run: flag("dryRun", default.dry_run)?,
-        publish_only: flag("publishOnly", default.publish_only)?,
+        dry_run,
+        publish_only,
         rollback: flag("rollback", default.rollback)?,
         cfn_fallback: flag("cfnFallback", default.cfn_fallback)?,
-        use_cdk_bootstrap_assets: flag("useCdkBootstrapAssets", default.use_cdk_bootstrap_assets)?,
+        use_cdk_bootstrap_assets: fields.flag("useCdkBootstrapAssets")?,
         exclusively: flag("exclusively", default.exclusively)?,
         on_export_change: match fields.text("onExportChange")? {
             None => default.on_export_change,
@@ -290,7 +301,7 @@ mod tests {
         let input = DeployInput::parse(&json!({
             "assembly": "s3://bucket/apps/web/", "stacks": ["Web", "Prod/*"], "region": "EU-WEST-1",
             "parameters": {"Web": {"Size": 2, "On": true}, "Web:Name": "n", "Api:P": "v"},
-            "options": {"dryRun": true, "publishOnly": true, "rollback": false, "cfnFallback": false,
+            "options": {"dryRun": true, "rollback": false, "cfnFallback": false,
                 "useCdkBootstrapAssets": true, "exclusively": true, "onExportChange": "refuse", "lockWaitSeconds": 60},
         }))
         .unwrap();
@@ -301,8 +312,9 @@ mod tests {
         assert_eq!((web["Size"].as_str(), web["On"].as_str(), web["Name"].as_str()), ("2", "true", "n"));
         assert_eq!(input.parameters.0["Api"]["P"], "v");
         let options = input.options;
-        assert!(options.dry_run && options.publish_only && !options.rollback && !options.cfn_fallback);
-        assert!(options.use_cdk_bootstrap_assets && options.exclusively);
+        assert!(options.dry_run && !options.publish_only && !options.rollback && !options.cfn_fallback);
+        assert_eq!(options.use_cdk_bootstrap_assets, Some(true));
+        assert!(options.exclusively);
         assert_eq!((options.on_export_change, options.lock_wait_seconds), (OnExportChange::Refuse, 60));
     }
 
@@ -346,6 +358,7 @@ mod tests {
             (deploy("options", json!({"dryRun": "hunter2"})), "`options.dryRun`"),
             (deploy("options", json!({"onExportChange": "hunter2"})), "`options.onExportChange`"),
             (deploy("options", json!({"lockWaitSeconds": -1})), "`options.lockWaitSeconds`"),
+            (deploy("options", json!({"dryRun": true, "publishOnly": true})), "`options.publishOnly`"),
         ];
         for (result, named) in table {
             let error = result.unwrap_err();

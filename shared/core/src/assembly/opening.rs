@@ -590,7 +590,7 @@ mod tests {
         paths.sort_unstable();
         assert_eq!(paths, ["C", "C~G", "D", "D~G"]);
         assert_eq!(stack.nested["D~G"].file, "g.json");
-        stack.check_assets().unwrap();
+        assert_eq!(stack.template_paths(), ["c.json", "g.json", "t.json"].map(str::to_owned).into());
         let templates = stack.nested_templates().unwrap();
         assert_eq!(templates["C"].nested["G"].template.stack, "S~C~G");
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use indexmap::IndexMap;
 use serde_json::Value;
 
-use super::asset_manifest::{Asset, AssetKind, AssetManifest};
+use super::asset_manifest::AssetManifest;
 use super::input::Parameters;
 use super::manifest::TemplateFacts;
 use super::nested::NestedTemplate;
@@ -176,46 +176,30 @@ impl SelectedStack {
         Ok(nest(templates))
     }
 
-    /// Assets that would have to be published: all but the templates, which are read from the assembly.
-    pub fn unsupported_assets(&self) -> Vec<Asset<'_>> {
-        let is_template =
-            |asset: &Asset<'_>| self.nested.values().any(|it| Some(it.file.as_str()) == asset.path);
-        let all =
-            self.asset_manifests.iter().flat_map(|manifest| manifest.assets_beside(&self.template_path));
-        all.filter(|asset| !is_template(asset)).collect()
+    /// Its template and those of its nested stacks, canonical paths: they are read from the assembly, and not published.
+    pub fn template_paths(&self) -> BTreeSet<String> {
+        let nested = self.nested.values().map(|nested| nested.file.clone());
+        nested.chain([self.template_path.clone()]).collect()
     }
 
-    /// Refuses what this release does not publish (`UnsupportedAsset`): assets other than the template, and those of
-    /// the legacy synthesizer (rule A12).
-    pub fn check_assets(&self) -> Result<()> {
-        let place = Place::stack(self.name.as_str());
+    /// Refuses assets of the legacy synthesizer (`UnsupportedAsset`, rule A12).
+    pub fn check_synthesizer(&self) -> Result<()> {
         let legacy = self.facts.legacy_asset_parameters.iter().chain(&self.legacy_assets);
         let legacy: Vec<&str> = legacy.map(String::as_str).take(SHOWN).collect();
-        if self.asset_manifests.is_empty() && !legacy.is_empty() {
-            return Err(Error::new(
-                Code::UnsupportedAsset,
-                "the stack has assets of the legacy synthesizer, which passes them in parameters `AssetParameters…` \
-                 instead of an asset manifest",
-            )
-            .hint(
-                "synthesize with `DefaultStackSynthesizer`: remove `LegacyStackSynthesizer` and the context value \
-                 `aws-cdk:newStyleStackSynthesis: false` from the app",
-            )
-            .place(&place)
-            .detail("assets", legacy));
-        }
-        let assets = self.unsupported_assets();
-        if assets.is_empty() {
+        if !self.asset_manifests.is_empty() || legacy.is_empty() {
             return Ok(());
         }
-        let names: Vec<String> = assets.iter().take(SHOWN).map(describe).collect();
         Err(Error::new(
             Code::UnsupportedAsset,
-            format!("the stack needs {} to be published: {}", count(assets.len(), "asset"), names.join(", ")),
+            "the stack has assets of the legacy synthesizer, which passes them in parameters `AssetParameters…` \
+             instead of an asset manifest",
         )
-        .hint("this release deploys stacks whose only asset is their template")
-        .place(&place)
-        .detail("assets", names))
+        .hint(
+            "synthesize with `DefaultStackSynthesizer`: remove `LegacyStackSynthesizer` and the context value \
+             `aws-cdk:newStyleStackSynthesis: false` from the app",
+        )
+        .place(&Place::stack(self.name.as_str()))
+        .detail("assets", legacy))
     }
 }
 
@@ -226,20 +210,10 @@ pub(super) fn count(n: usize, thing: &str) -> String {
     if n == 1 { format!("1 {thing}") } else { format!("{n} {thing}s") }
 }
 
-fn describe(asset: &Asset<'_>) -> String {
-    let kind = match asset.kind {
-        AssetKind::File => "file",
-        AssetKind::Image => "image",
-    };
-    format!("{kind} `{}`", asset.display_name.or(asset.path).unwrap_or(asset.id))
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::source::open;
-    use super::super::testing::{
-        Documents, app, levels, linked_app, own_template, request, stack, with_assets,
-    };
+    use super::super::testing::{app, levels, linked_app, request, stack};
     use super::*;
     use serde_json::json;
 
@@ -285,22 +259,6 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_whose_only_asset_is_its_template_can_be_deployed_and_others_not_yet() {
-        let check = |source: &Documents| open(source, request(&[])).unwrap().stacks[0].check_assets();
-        assert_eq!(check(&with_assets(&json!({"t": own_template()}), &json!({}))), Ok(()));
-        assert_eq!(check(&app(&json!({"S": stack(&[])}))), Ok(()));
-        let code = json!({"displayName": "Handler/Code", "source": {"path": "a", "packaging": "zip"}, "destinations": {}});
-        let image = json!({"source": {"directory": "i"}, "destinations": {}});
-        let error =
-            check(&with_assets(&json!({"t": own_template(), "c": code}), &json!({"i": image}))).unwrap_err();
-        assert_eq!(error.code(), Code::UnsupportedAsset);
-        assert!(
-            error.message().contains("2 assets to be published: file `Handler/Code`, image `i`"),
-            "{error}"
-        );
-    }
-
-    #[test]
     fn a12_the_legacy_synthesizer_is_refused_by_name() {
         let parameters = json!({
             "Resources": {"A": {}},
@@ -311,7 +269,7 @@ mod tests {
         for source in
             [app(&json!({"S": stack(&[])})).with("t.json", &parameters), app(&json!({"S": annotated}))]
         {
-            let error = open(&source, request(&[])).unwrap().stacks[0].check_assets().unwrap_err();
+            let error = open(&source, request(&[])).unwrap().stacks[0].check_synthesizer().unwrap_err();
             assert_eq!(error.code(), Code::UnsupportedAsset);
             assert!(error.message().contains("legacy synthesizer"), "{error}");
             assert!(error.hint_text().unwrap().contains("DefaultStackSynthesizer"));

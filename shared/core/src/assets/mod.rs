@@ -6,6 +6,13 @@
 
 pub mod archive;
 pub mod collect;
+pub mod marker;
+mod matching;
+pub mod mode;
+pub mod rewrite;
 pub mod skip;
 pub mod spans;
+pub mod table;
+#[cfg(test)]
+mod testing;
 pub mod tree;

@@ -11,6 +11,7 @@ use super::{
     Engine, Operation, Phase, Plan, Step, Verdict, changed, dependencies_first, fixed_identity, judge,
     nested, weights, with_stack_tags,
 };
+use crate::assets::table::Table;
 use crate::error::{Code, Error, Place, Result};
 use crate::name::RecordKey;
 use crate::schema::{self, TypeSchema};
@@ -111,7 +112,7 @@ fn is_identity(attribute: &str) -> bool {
 /// # Errors
 /// As [`build_tree`].
 pub fn build(inputs: &Inputs<'_>) -> Result<Plan> {
-    let nested = IndexMap::new();
+    let (nested, assets) = (IndexMap::new(), Table::default());
     let tree = Tree::new(Root {
         key: inputs.key,
         template: inputs.template,
@@ -120,6 +121,7 @@ pub fn build(inputs: &Inputs<'_>) -> Result<Plan> {
         parameters: inputs.parameters,
         conditions: inputs.conditions,
         tags: inputs.tags,
+        assets: &assets,
     });
     build_tree(&tree, inputs.record, inputs.imports)
 }
@@ -170,7 +172,7 @@ pub fn build_tree(tree: &Tree<'_>, record: &Record, imports: &dyn Imports) -> Re
         step.needs.retain(|need| ids.contains(need));
     }
     let deletes = deletes_but(key, record, |id| is_wanted_in(tree, id), &[])?;
-    Ok(Plan {
+    let mut plan = Plan {
         key: key.clone(),
         parameters: tree.parameters("", Known { resources: &foresight, imports })?.to_document(),
         nested: nested::stack_ids(tree),
@@ -182,7 +184,9 @@ pub fn build_tree(tree: &Tree<'_>, record: &Record, imports: &dyn Imports) -> Re
         held: Vec::new(),
         replaced: Vec::new(),
         warnings: Vec::new(),
-    })
+    };
+    plan.warnings.extend(plan.repointed());
+    Ok(plan)
 }
 
 /// What a step is made from.
@@ -236,6 +240,10 @@ impl Planner<'_> {
         schema::coerce(&schema, &mut desired);
         let row = self.record.row(id);
 
+        let repoints = row.as_ref().is_some_and(|row| {
+            let moved = self.tree.assets().repoint(&row.properties());
+            moved.is_some_and(|moved| verdict(engine, &schema, &moved, &desired) == Verdict::Same)
+        });
         let (operation, why) = match &row {
             None => (Operation::Create, Vec::new()),
             Some(row) if row.resource_type() != resource.type_name => {
@@ -253,7 +261,8 @@ impl Planner<'_> {
                 Verdict::Same => return Ok(None),
             },
         };
-        Ok(Some(self.step_of(id, resource, (engine, operation, why), desired, row)?))
+        let step = self.step_of(id, resource, (engine, operation, why), desired, row)?;
+        Ok(Some(Step { repoints, ..step }))
     }
 
     /// `how`: by what, what and why. Needs and weight are the graph's.
@@ -284,6 +293,7 @@ impl Planner<'_> {
             why,
             needs: Vec::new(),
             weight: 1,
+            repoints: false,
         })
     }
 }
@@ -438,6 +448,7 @@ pub(super) fn deletes_but(
             desired: Value::Null,
             before: Some(row.clone()),
             why: Vec::new(),
+            repoints: false,
             // Dependents go first.
             needs: needs
                 .iter()

@@ -26,6 +26,9 @@ use crate::error::{Code, Error, Result};
 use crate::name::RecordKey;
 use crate::state::{PendingDelete, Row};
 
+/// How many resources a warning names.
+const TOLD: usize = 10;
+
 /// What a step does to its resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
@@ -115,6 +118,8 @@ pub struct Step {
     pub weight: u64,
     /// The effective deletion policy.
     pub policy: Option<String>,
+    /// It changes only because assets that it refers to moved to another storage (rule A29).
+    pub repoints: bool,
 }
 
 /// The plan of one stack.
@@ -158,6 +163,28 @@ impl Plan {
 
     pub fn steps(&self) -> impl Iterator<Item = &Step> {
         self.applies.iter().chain(&self.deletes)
+    }
+
+    /// What changes only because assets moved to another storage, apart from what the app changed (rule A29).
+    fn repointed(&self) -> Option<String> {
+        let of = |operation: Operation| {
+            let steps = self.applies.iter().filter(move |step| step.repoints && step.operation == operation);
+            steps.map(|step| format!("`{}`", step.id)).collect::<Vec<_>>()
+        };
+        let told = |list: Vec<String>, how: &str| {
+            let (shown, more) = list.split_at(list.len().min(TOLD));
+            let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+            (!shown.is_empty()).then(|| format!("{how}: {}{more}", shown.join(", ")))
+        };
+        let parts = [told(of(Operation::Update), "updated"), told(of(Operation::Replace), "replaced")];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        (!parts.is_empty()).then(|| {
+            format!(
+                "resources of {} change only because their assets are in another storage than at the last deploy; {}",
+                self.key,
+                parts.join("; ")
+            )
+        })
     }
 
     /// The plan as a document of the runs bucket.
@@ -228,6 +255,7 @@ impl Step {
             "needs": self.needs,
             "weight": self.weight,
             "policy": self.policy,
+            "repoints": self.repoints,
         })
     }
 
@@ -249,6 +277,7 @@ impl Step {
             needs: strings(&document["needs"]),
             weight: document["weight"].as_u64()?,
             policy: text("policy"),
+            repoints: document["repoints"].as_bool().unwrap_or(false),
         })
     }
 

@@ -192,6 +192,7 @@ mod tests {
     use super::super::build::{build_tree, deletes_but};
     use super::super::{Plan, Recorded};
     use super::*;
+    use crate::assets::table::Table;
     use crate::state::PendingDelete;
     use crate::template::{Bound, Known, Nested, NoImports, Pseudo, Root, Template};
     use serde_json::json;
@@ -252,6 +253,7 @@ mod tests {
             let nested = IndexMap::from([("Child".to_owned(), child)]);
             let template = parsed(&self.root);
             let (parameters, conditions, tags) = (Bound::default(), IndexMap::new(), Map::new());
+            let assets = Table::default();
             let pseudo = Pseudo { stack_name: "Web".into(), stack_id: "arn:web".into(), ..Pseudo::default() };
             let root = Root {
                 key: &key(),
@@ -261,6 +263,7 @@ mod tests {
                 parameters: &parameters,
                 conditions: &conditions,
                 tags: &tags,
+                assets: &assets,
             };
             work(&Tree::whole(root, &NoImports, |path| format!("arn:{path}")).unwrap())
         }

@@ -600,6 +600,7 @@ mod tests {
             needs: vec![],
             weight: 1,
             policy: None,
+            repoints: false,
         }
     }
 

@@ -99,6 +99,11 @@ pub struct Parameter {
 }
 
 impl Parameter {
+    /// Whether its value names a parameter to be fetched.
+    pub fn is_fetched(&self) -> bool {
+        self.kind == ParameterType::Fetched
+    }
+
     /// Reads a declaration; `None` only after an error.
     pub(super) fn read(
         declaration: Map<String, Value>,

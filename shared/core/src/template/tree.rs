@@ -16,6 +16,7 @@ use super::{
     Bound, Imports, OutputValue, ParameterSources, Pseudo, Resource, Resources, Scope, Template, bind, check,
     conditions, dependencies, evaluate, holds, outputs, properties,
 };
+use crate::assets::table::Table;
 use crate::error::{Code, Error, Place, Result, nearest};
 use crate::name::RecordKey;
 use crate::state::tree::{NESTED, id, key_of, parts};
@@ -75,6 +76,8 @@ pub struct Root<'t> {
     pub parameters: &'t Bound,
     pub conditions: &'t IndexMap<String, bool>,
     pub tags: &'t Map<String, Value>,
+    /// Where its assets went: nothing of the tree may name where they came from.
+    pub assets: &'t Table,
 }
 
 /// A stack with those nested in it, as far as they are opened.
@@ -125,6 +128,11 @@ impl<'t> Tree<'t> {
     /// As [`Tree::open`].
     pub fn unread(root: Root<'t>, stack_id: impl Fn(&str) -> String) -> Result<Self> {
         Self::whole(root, &Unread, stack_id)
+    }
+
+    /// Where the assets of the stack went.
+    pub fn assets(&self) -> &'t Table {
+        self.root.assets
     }
 
     /// Adds the stacks nested directly in the one at `path`, as far as their conditions hold; answers their paths.
@@ -249,17 +257,43 @@ impl<'t> Tree<'t> {
     }
 
     /// All properties of a resource, by its id.
+    ///
+    /// # Errors
+    /// What the expressions raise; [`Code::UnrewrittenAssetReference`] (see [`Root::assets`]).
     pub fn properties(&self, id: &str, known: Known<'_>) -> Result<Node> {
         let (path, logical_id) = parts(id);
-        let (_, resource) = self.resource(id).ok_or_else(|| {
+        let (stack, resource) = self.resource(id).ok_or_else(|| {
             Error::new(Code::InternalError, format!("{} has no resource `{id}`", self.root.key))
         })?;
-        self.scope(path, known, |scope| properties(logical_id, resource, scope))
+        let properties = self.scope(path, known, |scope| properties(logical_id, resource, scope))?;
+        self.audit(&properties, || stack.template.properties_place(logical_id))?;
+        Ok(properties)
     }
 
     /// The outputs of the stack at a path.
+    ///
+    /// # Errors
+    /// What the expressions raise; [`Code::UnrewrittenAssetReference`] (see [`Root::assets`]).
     pub fn outputs(&self, path: &str, known: Known<'_>) -> Result<IndexMap<String, OutputValue>> {
-        self.scope(path, known, outputs)
+        let outputs = self.scope(path, known, outputs)?;
+        let stack = self.stack(path)?.key.stack.as_str();
+        let audit = |(name, output): (&String, &OutputValue)| {
+            self.audit(&output.value, || {
+                Place::stack(stack).down("Outputs").down(name.as_str()).down("Value")
+            })
+        };
+        Error::all(outputs.iter().map(audit).filter_map(Result::err).collect())?;
+        Ok(outputs)
+    }
+
+    /// Refuses a value that still names storage that the stack's assets were redirected from: deployed so, it would look
+    /// for them where they are not. What is not known yet is audited when it is (rule A28).
+    fn audit(&self, value: &Node, place: impl Fn() -> Place) -> Result<()> {
+        if self.root.assets.is_empty() {
+            return Ok(());
+        }
+        let found = self.root.assets.audit(&value.preview());
+        Error::all(found.iter().map(|finding| finding.error(place())).collect())
     }
 
     /// The attributes of a nested stack's row: `Outputs.X`.
@@ -433,6 +467,7 @@ mod tests {
         conditions: IndexMap<String, bool>,
         pseudo: Pseudo,
         tags: Map<String, Value>,
+        assets: Table,
     }
 
     fn nested(documents: &Value) -> IndexMap<String, Nested> {
@@ -455,7 +490,16 @@ mod tests {
             let key = RecordKey::parse("Web", "eu-west-1").unwrap();
             let tags =
                 [("team".to_owned(), json!("web")), ("stage".to_owned(), json!("dev"))].into_iter().collect();
-            Self { key, root, nested: nested(below), bound, conditions, pseudo, tags }
+            Self {
+                key,
+                root,
+                nested: nested(below),
+                bound,
+                conditions,
+                pseudo,
+                tags,
+                assets: Table::default(),
+            }
         }
 
         fn tree(&self) -> Result<Tree<'_>> {
@@ -467,6 +511,7 @@ mod tests {
                 parameters: &self.bound,
                 conditions: &self.conditions,
                 tags: &self.tags,
+                assets: &self.assets,
             };
             Tree::whole(root, &Published, |path| format!("arn:{path}"))
         }

@@ -1,0 +1,486 @@
+//! Where the assets of a stack go: the names of the storage that its manifest says, and of the storage they are published
+//! in. Publishing, rewrite and audit go by this one table, so they cannot diverge.
+//!
+//! Redirected is what `cdk gc` may clear: destinations shaped as `cdk bootstrap` makes them by default, of this account and
+//! region, with any qualifier. Whatever a user chose stays as the assembly says.
+//!
+//! Source: `seeds/asset-storage.txt`, sections 6 to 8; `seeds/tables.md`, "8 Which destinations are redirected".
+
+use std::collections::BTreeSet;
+use std::sync::OnceLock;
+
+use memchr::memmem::Finder;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::matching::{Decision, Edge, Sight, decide};
+use crate::assembly::asset_manifest::AssetManifest;
+use crate::error::{Code, Error, Place};
+use crate::name::{Account, Region};
+
+/// The storage of a region, as its marker says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Storage {
+    pub bucket: String,
+    pub repository: String,
+}
+
+/// Where a stack is deployed.
+#[derive(Clone, Copy, Debug)]
+pub struct Here<'a> {
+    pub account: &'a Account,
+    pub region: &'a Region,
+}
+
+/// What assets are kept in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum Kind {
+    Bucket,
+    Repository,
+}
+
+/// A name of the assembly, and the one that takes its place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Redirection {
+    pub kind: Kind,
+    /// As it is once the placeholders are filled in.
+    pub from: String,
+    pub to: String,
+}
+
+/// The table of one stack and those nested in it, which share its manifest.
+///
+/// As a document it holds what the audit needs: names, and what was left on purpose.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Table {
+    redirections: Vec<Redirection>,
+    /// Texts that name a source and are meant: an object or image that is no asset of the assembly.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    left: BTreeSet<String>,
+    /// Object keys and image tags of the manifest. `None` where they are not at hand.
+    #[serde(skip)]
+    keys: Option<BTreeSet<String>>,
+    #[serde(skip)]
+    place: Option<Filled>,
+    #[serde(skip)]
+    needle: OnceLock<Option<Box<Finder<'static>>>>,
+}
+
+/// What fills in the placeholders of a manifest.
+#[derive(Clone, Debug)]
+struct Filled {
+    account: String,
+    region: Region,
+}
+
+impl Filled {
+    fn fill(&self, text: &str) -> String {
+        if !text.contains("${") {
+            return text.to_owned();
+        }
+        text.replace("${AWS::AccountId}", &self.account)
+            .replace("${AWS::Region}", self.region.as_str())
+            .replace("${AWS::Partition}", self.region.partition().name)
+    }
+}
+
+/// A value that still names a source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Keys and indices on the way to it.
+    pub path: Vec<String>,
+    from: String,
+    to: String,
+}
+
+impl Finding {
+    /// What to tell of it. `place`: that of the audited value.
+    pub fn error(&self, place: Place) -> Error {
+        let place = self.path.iter().fold(place, |place, segment| place.down(segment.as_str()));
+        let path = place.path.join(".");
+        Error::new(
+            Code::UnrewrittenAssetReference,
+            format!("the value still names `{}`, whose assets are in `{}`", self.from, self.to),
+        )
+        .hint(
+            "write the reference as one text, `Fn::Sub` or `Fn::Join`, or take it from the asset; where the storage of \
+             `cdk bootstrap` is meant, deploy with `\"options\": {\"useCdkBootstrapAssets\": true}`",
+        )
+        .place(&place)
+        .detail("path", path)
+    }
+}
+
+impl Table {
+    /// The table of a stack. Without `storage` it is empty, and everything stays as the assembly says.
+    ///
+    /// `manifests`: those of the stack; `known`: those of the whole run, whose assets it may refer to.
+    pub fn new<'m>(
+        manifests: &[AssetManifest],
+        known: impl IntoIterator<Item = &'m AssetManifest>,
+        here: Here<'_>,
+        storage: Option<&Storage>,
+    ) -> Self {
+        let place = Filled { account: here.account.to_string(), region: here.region.clone() };
+        let mut table = Self { place: Some(place.clone()), ..Self::default() };
+        let Some(storage) = storage else { return table };
+        for manifest in manifests {
+            let files = manifest.files.values().flat_map(|file| file.destinations.values());
+            for to in files {
+                table.add(Kind::Bucket, &to.bucket, to.access.region.as_deref(), &storage.bucket);
+            }
+            let images = manifest.images.values().flat_map(|image| image.destinations.values());
+            for to in images {
+                table.add(Kind::Repository, &to.repository, to.access.region.as_deref(), &storage.repository);
+            }
+        }
+        if !table.is_empty() {
+            let keys = known.into_iter().flat_map(|manifest| {
+                let files = manifest.files.values().flat_map(|it| it.destinations.values().map(|to| &to.key));
+                let images =
+                    manifest.images.values().flat_map(|it| it.destinations.values().map(|to| &to.tag));
+                files.chain(images)
+            });
+            table.keys = Some(keys.map(|key| place.fill(key)).collect());
+        }
+        table
+    }
+
+    fn add(&mut self, kind: Kind, name: &str, region: Option<&str>, to: &str) {
+        let Some(place) = &self.place else { return };
+        let from = place.fill(name);
+        let is_known = self.redirections.iter().any(|known| known.kind == kind && known.from == from);
+        if is_known || !is_here(place, region) || !is_default(kind, &from, place) {
+            return;
+        }
+        self.redirections.push(Redirection { kind, from, to: to.to_owned() });
+    }
+
+    /// Whether nothing is redirected.
+    pub fn is_empty(&self) -> bool {
+        self.redirections.is_empty()
+    }
+
+    /// Bucket and key of a file's destination as this run has them; the key is never another one (rule A9).
+    ///
+    /// `region`: that of the destination, if the manifest says one.
+    pub fn address(&self, bucket: &str, key: &str, region: Option<&str>) -> (String, String) {
+        let fill = |text: &str| self.place.as_ref().map_or_else(|| text.to_owned(), |place| place.fill(text));
+        let bucket = fill(bucket);
+        let here = self.place.as_ref().is_none_or(|place| is_here(place, region));
+        let redirected = self
+            .redirections
+            .iter()
+            .find(|known| here && known.kind == Kind::Bucket && known.from == bucket)
+            .map(|known| known.to.clone());
+        (redirected.unwrap_or(bucket), fill(key))
+    }
+
+    pub(super) fn sight(&self) -> Sight<'_> {
+        Sight { keys: self.keys.as_ref(), left: &self.left }
+    }
+
+    /// From now on every key may be an asset's.
+    #[cfg(test)]
+    pub(super) fn forget_keys(&mut self) {
+        self.keys = None;
+    }
+
+    pub(super) fn leave(&mut self, text: String) {
+        self.left.insert(text);
+    }
+
+    /// Whether bytes hold what every name of the table ends with: all names are of one account and region.
+    pub(super) fn may_name(&self, bytes: &[u8]) -> bool {
+        self.needle().is_some_and(|needle| needle.find(bytes).is_some())
+    }
+
+    /// The first place at or behind `from` where a name of the table may end, as the start of what all end with.
+    pub(super) fn needle(&self) -> Option<&Finder<'static>> {
+        self.needle
+            .get_or_init(|| {
+                let first = self.redirections.first()?;
+                let at = first.from.rfind("assets-")?;
+                Some(Box::new(Finder::new(first.from.get(at..)?.as_bytes()).into_owned()))
+            })
+            .as_deref()
+    }
+
+    /// Where values that are final still name what assets were redirected from; what was left on purpose is none of it
+    /// (rule A27).
+    pub fn audit(&self, value: &Value) -> Vec<Finding> {
+        let mut found = Vec::new();
+        if !self.is_empty() {
+            self.look(value, &mut Vec::new(), &mut found);
+        }
+        found
+    }
+
+    fn look<'v>(&self, value: &'v Value, path: &mut Vec<Segment<'v>>, found: &mut Vec<Finding>) {
+        match value {
+            Value::String(text) if self.may_name(text.as_bytes()) => {
+                for (_, decision) in self.occurrences(text, &Edge::END, &Edge::END) {
+                    let Decision::Redirect(known) = decision else { continue };
+                    found.push(Finding {
+                        path: path.iter().map(Segment::text).collect(),
+                        from: known.from.clone(),
+                        to: known.to.clone(),
+                    });
+                }
+            }
+            Value::Array(items) => {
+                for (n, item) in items.iter().enumerate() {
+                    path.push(Segment::Index(n));
+                    self.look(item, path, found);
+                    path.pop();
+                }
+            }
+            Value::Object(fields) => {
+                for (key, field) in fields {
+                    path.push(Segment::Key(key));
+                    self.look(field, path, found);
+                    path.pop();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Where a text names sources, in order, and what is to be done about each.
+    pub(super) fn occurrences<'t>(
+        &'t self,
+        text: &str,
+        before: &Edge<'_>,
+        after: &Edge<'_>,
+    ) -> Vec<(std::ops::Range<usize>, Decision<'t>)> {
+        let mut found = Vec::new();
+        let Some(needle) = self.needle() else { return found };
+        let len = needle.needle().len();
+        for at in needle.find_iter(text.as_bytes()) {
+            let end = at + len;
+            let named = self.redirections.iter().filter_map(|known| {
+                let start = end.checked_sub(known.from.len())?;
+                (text.get(start..end)? == known.from).then_some((start, known))
+            });
+            // One name may end with another: the longest is meant, and the boundary before it decides.
+            for (start, known) in named {
+                match decide(&self.sight(), known, (before, text, after), start..end) {
+                    Decision::Other => {}
+                    decision => found.push((start..end, decision)),
+                }
+            }
+        }
+        found
+    }
+
+    /// Values of the last deploy with the names that they would have now; `None` if none of them was a source.
+    pub fn repoint(&self, value: &Value) -> Option<Value> {
+        if self.is_empty() {
+            return None;
+        }
+        match value {
+            Value::String(text) if self.may_name(text.as_bytes()) => {
+                self.redirect(text, &Edge::END, &Edge::END).map(Value::String)
+            }
+            Value::Array(items) => {
+                let moved: Vec<Option<Value>> = items.iter().map(|item| self.repoint(item)).collect();
+                moved.iter().any(Option::is_some).then(|| {
+                    let pairs = moved.into_iter().zip(items);
+                    pairs.map(|(moved, item)| moved.unwrap_or_else(|| item.clone())).collect()
+                })
+            }
+            Value::Object(fields) => {
+                let mut moved = fields.clone();
+                let mut any = false;
+                for (key, field) in fields {
+                    if let Some(value) = self.repoint(field) {
+                        any = true;
+                        moved.insert(key.clone(), value);
+                    }
+                }
+                any.then_some(Value::Object(moved))
+            }
+            _ => None,
+        }
+    }
+
+    /// A text with its sources redirected; `None` if it names none.
+    pub(super) fn redirect(&self, text: &str, before: &Edge<'_>, after: &Edge<'_>) -> Option<String> {
+        let mut new = String::new();
+        let mut done = 0;
+        for (range, decision) in self.occurrences(text, before, after) {
+            let Decision::Redirect(known) = decision else { continue };
+            new.push_str(text.get(done..range.start)?);
+            new.push_str(&known.to);
+            done = range.end;
+        }
+        if done == 0 {
+            return None;
+        }
+        new.push_str(text.get(done..)?);
+        Some(new)
+    }
+}
+
+enum Segment<'v> {
+    Key(&'v str),
+    Index(usize),
+}
+
+impl Segment<'_> {
+    fn text(&self) -> String {
+        match self {
+            Self::Key(key) => (*key).to_owned(),
+            Self::Index(index) => index.to_string(),
+        }
+    }
+}
+
+/// Whether a destination is of the stack's own region; names of regions are so whatever their case (rule A15).
+fn is_here(place: &Filled, region: Option<&str>) -> bool {
+    region.is_none_or(|region| place.fill(region).eq_ignore_ascii_case(place.region.as_str()))
+}
+
+/// `cdk-<qualifier>-assets-<account>-<region>`, `cdk-<qualifier>-container-assets-<account>-<region>` of this account and
+/// region; a qualifier has 1 to 10 of `[a-z0-9_-]` (rule A11).
+fn is_default(kind: Kind, name: &str, place: &Filled) -> bool {
+    let tail = match kind {
+        Kind::Bucket => "-assets",
+        Kind::Repository => "-container-assets",
+    };
+    let qualifier = name
+        .strip_prefix("cdk-")
+        .and_then(|rest| rest.strip_suffix(place.region.as_str()))
+        .and_then(|rest| rest.strip_suffix('-'))
+        .and_then(|rest| rest.strip_suffix(place.account.as_str()))
+        .and_then(|rest| rest.strip_suffix('-'))
+        .and_then(|rest| rest.strip_suffix(tail));
+    qualifier.is_some_and(|it| {
+        (1..=10).contains(&it.len())
+            && it.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_' || c == b'-')
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::assets::testing::{here, manifest, storage, table};
+    use serde_json::json;
+
+    fn addresses(bucket: &str, region: Option<&str>) -> String {
+        let mut destination = json!({"bucketName": bucket, "objectKey": "pre/fix/k.zip"});
+        if let Some(region) = region {
+            destination["region"] = json!(region);
+        }
+        let manifest = manifest(&json!({"a": {"source": {"path": "a"}, "destinations": {"d": destination}}}));
+        let place = here();
+        let table = Table::new(std::slice::from_ref(&manifest), [&manifest], place.here(), Some(&storage()));
+        let (bucket, key) = table.address(bucket, "pre/fix/k.zip", region);
+        assert_eq!(key, "pre/fix/k.zip");
+        assert_eq!(table.is_empty(), bucket != storage().bucket, "{bucket}");
+        bucket
+    }
+
+    #[test]
+    fn a11_a15_only_what_cdk_bootstrap_makes_here_by_default_is_redirected() {
+        let ours = "cdkd-assets-123456789012-eu-west-1";
+        let table = [
+            // Default qualifier, custom ones, with `-` and `_`, at most ten characters.
+            ("cdk-hnb659fds-assets-${AWS::AccountId}-${AWS::Region}", None, ours),
+            ("cdk-hnb659fds-assets-123456789012-${AWS::Region}", None, ours),
+            ("cdk-hnb659fds-assets-${AWS::AccountId}-eu-west-1", None, ours),
+            ("cdk-hnb659fds-assets-123456789012-eu-west-1", None, ours),
+            ("cdk-adhoc-v1-assets-${AWS::AccountId}-${AWS::Region}", None, ours),
+            ("cdk-a_b-c-assets-${AWS::AccountId}-${AWS::Region}", None, ours),
+            ("cdk-x-assets-${AWS::AccountId}-${AWS::Region}", None, ours),
+            ("cdk-0123456789-assets-${AWS::AccountId}-${AWS::Region}", None, ours),
+            ("cdk-0123456789a-assets-1-r", None, "cdk-0123456789a-assets-1-r"),
+            ("cdk--assets-123456789012-eu-west-1", None, "cdk--assets-123456789012-eu-west-1"),
+            ("cdk-Abc-assets-123456789012-eu-west-1", None, "cdk-Abc-assets-123456789012-eu-west-1"),
+            // The region written out, in any case.
+            ("cdk-hnb659fds-assets-${AWS::AccountId}-${AWS::Region}", Some("EU-WEST-1"), ours),
+            ("cdk-hnb659fds-assets-${AWS::AccountId}-${AWS::Region}", Some("${AWS::Region}"), ours),
+            // Another region, another account.
+            (
+                "cdk-hnb659fds-assets-${AWS::AccountId}-us-east-1",
+                Some("us-east-1"),
+                "cdk-hnb659fds-assets-123456789012-us-east-1",
+            ),
+            (
+                "cdk-hnb659fds-assets-${AWS::AccountId}-${AWS::Region}",
+                Some("us-east-1"),
+                "cdk-hnb659fds-assets-123456789012-eu-west-1",
+            ),
+            (
+                "cdk-hnb659fds-assets-999999999999-${AWS::Region}",
+                None,
+                "cdk-hnb659fds-assets-999999999999-eu-west-1",
+            ),
+            // What a user chose; AppStaging.
+            ("my-assets", None, "my-assets"),
+            ("my-${AWS::Partition}-assets", None, "my-aws-assets"),
+            ("cdk-myapp-staging-123456789012-eu-west-1", None, "cdk-myapp-staging-123456789012-eu-west-1"),
+            (
+                "cdk-hnb659fds-assets-123456789012-eu-west-1-backup",
+                None,
+                "cdk-hnb659fds-assets-123456789012-eu-west-1-backup",
+            ),
+        ];
+        for (bucket, region, expected) in table {
+            assert_eq!(addresses(bucket, region), expected, "{bucket} {region:?}");
+        }
+    }
+
+    #[test]
+    fn a22_without_storage_of_its_own_nothing_is_redirected() {
+        let bucket = "cdk-hnb659fds-assets-${AWS::AccountId}-${AWS::Region}";
+        let manifest = manifest(&json!({
+            "a": {"source": {"path": "a"}, "destinations": {"d": {"bucketName": bucket, "objectKey": "k"}}},
+        }));
+        let place = here();
+        let table = Table::new(std::slice::from_ref(&manifest), [&manifest], place.here(), None);
+        assert!(table.is_empty());
+        let address = table.address(bucket, "k", None);
+        assert_eq!(address, ("cdk-hnb659fds-assets-123456789012-eu-west-1".to_owned(), "k".to_owned()));
+        let named = json!({"Bucket": address.0});
+        assert_eq!(table.audit(&named), []);
+        assert_eq!(table.repoint(&named), None);
+    }
+
+    #[test]
+    fn a27_the_audit_finds_what_still_names_a_source_and_nothing_that_was_left_on_purpose() {
+        let bucket = "cdk-hnb659fds-assets-123456789012-eu-west-1";
+        let mut table = table();
+        table.leave(format!("{bucket}/latest/x.json"));
+        let table: Table = serde_json::from_value(json!(table)).unwrap();
+        let value = json!({
+            "Code": {"S3Bucket": bucket, "S3Key": "k"},
+            "List": ["a", format!("s3://{bucket}/k.zip"), {"Deep": format!("arn:aws:s3:::{bucket}/*")}],
+            "Other": format!("{bucket}-backup"),
+            "Mine": format!("my-{bucket}"),
+            "Dotted": format!("{bucket}.backup"),
+            "Left": format!("s3://{bucket}/latest/x.json"),
+            "LeftUrl": format!("https://{bucket}.s3.eu-west-1.amazonaws.com/latest/x.json?a=b"),
+            "NotLeft": format!("s3://{bucket}/latest/x.json.bak"),
+            "Image": "123456789012.dkr.ecr.eu-west-1.amazonaws.com/cdk-hnb659fds-container-assets-123456789012-eu-west-1:t",
+        });
+        let found: Vec<String> = table.audit(&value).iter().map(|it| it.path.join(".")).collect();
+        assert_eq!(found, ["Code.S3Bucket", "List.1", "List.2.Deep", "NotLeft", "Image"]);
+        let error = table.audit(&value)[1].error(Place::stack("Web").at("Fn").down("Resources").down("Fn"));
+        assert_eq!(error.code(), Code::UnrewrittenAssetReference);
+        assert_eq!(error.details()["path"], "Resources.Fn.List.1");
+        assert!(error.message().contains(bucket), "{error}");
+    }
+
+    #[test]
+    fn a29_values_of_the_last_deploy_are_told_from_those_that_the_app_changed() {
+        let table = table();
+        let before = json!({"Content": {"S3Bucket": "cdk-hnb659fds-assets-123456789012-eu-west-1", "S3Key": "k"}, "Size": 1});
+        let moved =
+            json!({"Content": {"S3Bucket": "cdkd-assets-123456789012-eu-west-1", "S3Key": "k"}, "Size": 1});
+        assert_eq!(table.repoint(&before), Some(moved.clone()));
+        assert_eq!(table.repoint(&moved), None);
+        assert_eq!(table.repoint(&json!(["a", 1, null])), None);
+    }
+}
