@@ -160,6 +160,7 @@ pub async fn connect() -> Result<(Rc<Aws>, Rc<Settings>)> {
         store: store::Store::new(&config, &settings),
         cloud_control: Rc::new(cloud_control::CloudControl::new(&config, settings.exec_role.clone())),
         executions: executions::Executions::new(&config),
+        config,
     };
     Ok((Rc::new(aws), Rc::new(settings)))
 }

@@ -1,5 +1,6 @@
 //! What a run laid out in the runs bucket for its later steps.
 
+use cdkd_core::assets::table::Table;
 use cdkd_core::name::RecordKey;
 use cdkd_core::plan::Plan;
 use cdkd_core::state::Record;
@@ -8,6 +9,7 @@ use cdkd_core::template::{self, Bound, Nested, ParameterSources, Pseudo, Root, T
 use cdkd_core::{Code, Error, Result};
 use futures::{StreamExt as _, TryStreamExt as _};
 use indexmap::IndexMap;
+use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
 use crate::edge::Invocation;
@@ -33,6 +35,8 @@ pub struct StackInputs {
     pub tags: Map<String, Value>,
     pub termination_protection: bool,
     pub notification_arns: Vec<String>,
+    /// Where its assets went.
+    pub assets: Table,
     parameters: Value,
 }
 
@@ -123,9 +127,19 @@ impl RunDocument {
             tags: entry["tags"].as_object().cloned().unwrap_or_default(),
             termination_protection: entry["terminationProtection"].as_bool().unwrap_or(false),
             notification_arns: strings(&entry["notificationArns"]),
+            assets: entry.get("assets").map_or_else(|| Ok(Table::default()), table)?,
             parameters: entry["parameters"].clone(),
         })
     }
+}
+
+fn table(document: &Value) -> Result<Table> {
+    Table::deserialize(document).map_err(|error| {
+        Error::new(
+            Code::InvalidState,
+            format!("what the run's document says of assets has another form: {error}"),
+        )
+    })
 }
 
 /// Where the template of a stack, or of a nested one, lies in the runs bucket.
@@ -156,6 +170,7 @@ impl<'g> Ground<'g> {
             parameters: self.parameters,
             conditions: self.conditions,
             tags: &self.inputs.tags,
+            assets: &self.inputs.assets,
         };
         Tree::unread(root, stack_id)
     }

@@ -51,6 +51,12 @@ pub fn now() -> i64 {
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
+/// Now, in ISO 8601: `2026-12-01T12:00:00Z`.
+pub fn timestamp() -> String {
+    let now = aws_smithy_types::DateTime::from_secs(now() / 1000);
+    now.fmt(aws_smithy_types::date_time::Format::DateTime).unwrap_or_default()
+}
+
 /// 16 random bytes: a nonce, or the body of a UUID.
 pub fn random() -> Result<[u8; 16]> {
     let mut bytes = [0; 16];

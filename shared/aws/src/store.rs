@@ -126,6 +126,14 @@ impl Store {
         }
     }
 
+    /// A client of a region, for a bucket that may not be there.
+    pub(crate) fn client_in(&self, region: &cdkd_core::name::Region) -> Client {
+        if self.config.region().is_some_and(|own| own.as_ref() == region.as_str()) {
+            return self.home.clone();
+        }
+        Client::from_conf(Builder::from(&self.config).region(Region::new(region.to_string())).build())
+    }
+
     async fn locate(&self, bucket: &str) -> std::result::Result<Client, Failure> {
         // With the bucket in the path: a host name of its own would be that of another region.
         let asking = Client::from_conf(Builder::from(&self.config).force_path_style(true).build());

@@ -41,7 +41,8 @@ impl Installation {
 }
 
 impl Api {
-    /// Installs a package or updates what is installed, as far as it differs, and invokes `cdkd-bootstrap`.
+    /// Installs a package or updates what is installed, as far as it differs, and has `cdkd-bootstrap` make the state bucket:
+    /// who wants asset storage asks for it.
     pub fn install(&self, package: &Package, parameters: &Parameters) -> Result<Installation> {
         let bucket = format!("cdkd-artifacts-{}-{}", self.account(), self.region());
         let prefix = format!("{}/", package.fingerprint());
@@ -65,7 +66,7 @@ impl Api {
             outputs.filter_map(|it| Some((it.get("OutputKey")?.into(), it.get("OutputValue")?.into())));
         Ok(Installation {
             outputs: outputs.collect(),
-            bootstrap: self.invoke("cdkd-bootstrap", &json!({}))?,
+            bootstrap: self.invoke("cdkd-bootstrap", &json!({ "assets": false }))?,
             changed: !settled,
         })
     }
