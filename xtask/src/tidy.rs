@@ -80,7 +80,7 @@ fn every_task_retries_what_may_pass_and_catches_the_rest() {
 #[test]
 fn every_failure_under_the_lock_is_aborted() {
     // Before the lock, and after the last stack is put down.
-    let without_lock = ["Read assembly", "Plan", "Release", "Finish", "Abort all"];
+    let without_lock = ["Read assembly", "Plan", "Publish assets", "Release", "Finish", "Abort all"];
     for machine in MACHINES {
         let scopes = scopes(machine);
         for (depth, scope) in scopes.iter().enumerate() {

@@ -3,21 +3,28 @@
 //! Everything that can be known wrong about the input is told here, before anything is touched. What later steps need
 //! lies in the runs bucket under `runs/{name}/`: `run.json` and the templates.
 
+mod assets;
+
 use cdkd_aws::edge::Invocation;
 use cdkd_aws::run::template_place;
 use cdkd_aws::stack::Run;
-use cdkd_core::assembly::input::{DeployInput, Location, Parameters};
+use cdkd_core::assembly::input::{DeployInput, Location};
 use cdkd_core::assembly::source::assembly_not_found;
 use cdkd_core::assembly::zip::{TAIL, ZipIndex, inflate, locate_end, read_directory};
 use cdkd_core::assembly::{Opening, Request, SelectedStack, Selection};
+use cdkd_core::assets::collect::Files;
+use cdkd_core::assets::mode::CDK_JSON;
+use cdkd_core::assets::table::Table;
 use cdkd_core::name::RecordKey;
 use cdkd_core::plan;
 use cdkd_core::state::tree::key_of;
-use cdkd_core::template::{self, Known, Root, Template, Tree};
+use cdkd_core::template::{self, Known, ParameterSources, Root, Template, Tree};
 use cdkd_core::{Code, Error, Result};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+
+use assets::{Assets, Folding, Storages};
 
 /// How many requests are under way at once.
 const IN_FLIGHT: usize = 32;
@@ -29,18 +36,12 @@ struct Event {
     input: Value,
 }
 
-/// `{execution, name, input}` → `{run, levels: [[{stack, region, needs: [id]}]], notices, warnings}`
+/// `{execution, name, input}` → `{run, levels: [[{stack, region, needs: [id]}]], publish: [{stack, region}], publishOnly,
+/// notices, warnings}`
 pub async fn handle(event: Value, invocation: Invocation) -> Result<Value> {
     let event: Event = serde_json::from_value(event)
         .map_err(|error| Error::new(Code::InvalidInput, format!("the payload of read-assembly: {error}")))?;
     let input = DeployInput::parse(&event.input)?;
-    if input.options.publish_only {
-        return Err(Error::new(
-            Code::InvalidInput,
-            "`options.publishOnly` needs assets, which this release does not publish",
-        )
-        .hint("leave it out"));
-    }
     let request = Request {
         stacks: input.stacks.clone(),
         exclusively: input.options.exclusively,
@@ -51,7 +52,13 @@ pub async fn handle(event: Value, invocation: Invocation) -> Result<Value> {
     let source = Source::open(&invocation, &input.assembly).await?;
     let mut selection = source.select(request).await?;
     input.parameters.check(&selection)?;
-    skip_empty(&invocation, &mut selection).await?;
+    let publish_only = input.options.publish_only;
+    if !publish_only {
+        skip_empty(&invocation, &mut selection).await?;
+    }
+    let option = input.options.use_cdk_bootstrap_assets;
+    let cdk_json = source.document(CDK_JSON);
+    let storages = Storages::read(&invocation, &selection, option, publish_only, cdk_json).await?;
 
     let run = Run {
         execution: event.execution,
@@ -59,15 +66,27 @@ pub async fn handle(event: Value, invocation: Invocation) -> Result<Value> {
         operation: "deploy".to_owned(),
         dry_run: input.options.dry_run,
     };
-    let templates = check(&selection, &input.parameters)?;
-    lay_out(&invocation, &run, &input, &selection, templates).await?;
+    let stacks = check(&invocation, &selection, &input, &storages).await?;
+    let publishing = stacks.iter().filter(|it| !it.assets.files.is_empty()).map(|it| it.stack);
+    let told = Told {
+        notices: selection.notices.iter().cloned().chain(storages.notices(publishing.clone())).collect(),
+        warnings: stacks
+            .iter()
+            .flat_map(|it| it.templates.warnings.iter())
+            .chain(&selection.warnings)
+            .cloned()
+            .collect(),
+    };
+    lay_out(&invocation, &run, &input, &selection, &stacks, &told).await?;
     // The first 20 of each: the rest is in `run.json` (rule F8).
     let first = |list: &[String]| list.iter().take(20).cloned().collect::<Vec<_>>();
     Ok(json!({
         "run": run,
         "levels": levels(&selection),
-        "notices": first(&selection.notices),
-        "warnings": first(&selection.warnings),
+        "publish": if run.dry_run { json!([]) } else { publishing.map(reference).collect() },
+        "publishOnly": publish_only,
+        "notices": first(&told.notices),
+        "warnings": first(&told.warnings),
     }))
 }
 
@@ -82,25 +101,54 @@ fn levels(selection: &Selection) -> Value {
     levels.iter().map(|level| level.iter().copied().map(stack).collect::<Value>()).collect()
 }
 
-/// The templates of a stack as they are laid out: its own under the empty path, and those of its nested stacks.
-type Templates = Vec<(String, Value)>;
+fn reference(stack: &SelectedStack) -> Value {
+    json!({ "stack": stack.name.as_str(), "region": stack.region.as_str() })
+}
 
-/// Writes `run.json` and the templates, those of each stack in their order.
+/// What the user is told of a run before it begins.
+struct Told {
+    notices: Vec<String>,
+    warnings: Vec<String>,
+}
+
+/// A stack as it is laid out.
+struct LaidOut<'s> {
+    stack: &'s SelectedStack,
+    assets: Assets,
+    templates: Templates,
+}
+
+/// The templates of a stack: its own under the empty path, and those of its nested stacks.
+#[derive(Default)]
+struct Templates {
+    documents: Vec<(String, Value)>,
+    /// What of them is left as it is, though it looks like an asset's address.
+    warnings: Vec<String>,
+}
+
+/// Writes `run.json`, the templates, and the lists of what is to be published.
 async fn lay_out(
     invocation: &Invocation,
     run: &Run,
     input: &DeployInput,
     selection: &Selection,
-    templates: Vec<Templates>,
+    stacks: &[LaidOut<'_>],
+    told: &Told,
 ) -> Result<()> {
     let place = |stack: &SelectedStack, path: &str| template_place(&run.name, &key_of(&stack.key(), path));
-    let all = selection.stacks.iter().zip(&templates).flat_map(|(stack, templates)| {
-        templates.iter().map(move |(path, template)| (place(stack, path), template))
+    let templates = stacks.iter().flat_map(|LaidOut { stack, templates, .. }| {
+        templates.documents.iter().map(move |(path, template)| (place(stack, path), template.clone()))
     });
-    let writes = all.map(|(place, template)| async move { invocation.write_run(&place, template).await });
+    let lists = stacks.iter().filter(|it| !it.assets.files.is_empty() && !run.dry_run).map(|it| {
+        let files = Files { assembly: input.assembly.to_string(), files: it.assets.files.clone() };
+        (run.stack_document(&it.stack.key(), "assets.json"), json!(files))
+    });
+    let writes = templates
+        .chain(lists)
+        .map(|(place, document)| async move { invocation.write_run(&place, &document).await });
     stream::iter(writes).buffer_unordered(IN_FLIGHT).try_collect::<()>().await?;
-    let stack = |stack: &SelectedStack| {
-        json!({
+    let stack = |LaidOut { stack, assets, .. }: &LaidOut<'_>| {
+        let mut entry = json!({
             "stack": stack.name.as_str(),
             "region": stack.region.as_str(),
             "template": place(stack, ""),
@@ -109,16 +157,20 @@ async fn lay_out(
             "tags": stack.tags,
             "terminationProtection": stack.termination_protection,
             "notificationArns": stack.notification_arns,
-        })
+        });
+        if !assets.table.is_empty() {
+            entry["assets"] = json!(assets.table);
+        }
+        entry
     };
     let document = json!({
         "run": run,
         "rollback": input.options.rollback,
         "lockWaitSeconds": input.options.lock_wait_seconds,
-        "stacks": selection.stacks.iter().map(stack).collect::<Vec<_>>(),
+        "stacks": stacks.iter().map(stack).collect::<Vec<_>>(),
         "levels": levels(selection),
-        "notices": selection.notices,
-        "warnings": selection.warnings,
+        "notices": told.notices,
+        "warnings": told.warnings,
     });
     invocation.write_run(&run.document("run.json"), &document).await
 }
@@ -139,37 +191,80 @@ async fn skip_empty(invocation: &Invocation, selection: &mut Selection) -> Resul
     selection.leave_out(|stack| stack.skipped().is_some())
 }
 
-/// Checks all stacks, and gives their templates as they are to be laid out: nothing is written before all are known to
-/// be right.
-fn check(selection: &Selection, parameters: &Parameters) -> Result<Vec<Templates>> {
-    let (mut templates, mut errors) = (Vec::new(), Vec::new());
+/// Checks all stacks, and gives them as they are to be laid out: nothing is written before all are known to be right.
+async fn check<'s>(
+    invocation: &Invocation,
+    selection: &'s Selection,
+    input: &DeployInput,
+    storages: &Storages,
+) -> Result<Vec<LaidOut<'s>>> {
+    let (mut stacks, mut errors) = (Vec::new(), Vec::new());
     for stack in &selection.stacks {
-        match stack.check_assets().and_then(|()| check_template(stack, parameters)) {
-            Ok(template) => templates.push(template),
+        match check_stack(invocation, selection, stack, input, storages).await {
+            Ok(laid_out) => stacks.push(laid_out),
             Err(error) => errors.push(error),
         }
     }
     Error::all(errors)?;
-    Ok(templates)
+    Ok(stacks)
+}
+
+async fn check_stack<'s>(
+    invocation: &Invocation,
+    selection: &Selection,
+    stack: &'s SelectedStack,
+    input: &DeployInput,
+    storages: &Storages,
+) -> Result<LaidOut<'s>> {
+    let mut assets = storages.of(stack, selection)?;
+    let templates = if input.options.publish_only {
+        Templates::default()
+    } else {
+        let mut sources = stack.sources(&input.parameters);
+        let template = Template::parse(&stack.template, stack.name.as_str())?;
+        if !assets.table.is_empty() && may_be_recorded(&template, &sources) {
+            let record = invocation.read_record(&stack.key()).await?;
+            let deploy = record.and_then(|loaded| loaded.record.deploy());
+            sources.previous = deploy.map(|it| it.parameters.into_iter().collect()).unwrap_or_default();
+        }
+        check_template(stack, &template, &sources, &mut assets.table)?
+    };
+    Ok(LaidOut { stack, assets, templates })
+}
+
+/// Whether a parameter may get its value from the record: references are folded with it.
+fn may_be_recorded(template: &Template, sources: &ParameterSources) -> bool {
+    template.parameters.iter().any(|(name, parameter)| {
+        !parameter.no_echo
+            && !parameter.is_fetched()
+            && !sources.run.contains_key(name)
+            && !sources.manifest.contains_key(name)
+    })
 }
 
 /// Checks what can be checked without the record, and gives the template as it is to be laid out. A secret in plain
 /// text is refused before it is written anywhere (rule S17).
-fn check_template(stack: &SelectedStack, parameters: &Parameters) -> Result<Templates> {
-    let template = Template::parse(&stack.template, stack.name.as_str())?;
+fn check_template(
+    stack: &SelectedStack,
+    template: &Template,
+    sources: &ParameterSources,
+    table: &mut Table,
+) -> Result<Templates> {
     let nested = stack.nested_templates()?;
-    match template::bind(&template, &stack.sources(parameters)) {
+    let mut constants = Folding::new(stack);
+    match template::bind(template, sources) {
         Ok(parameters) => {
             let pseudo = stack.pseudo();
-            let conditions = template::conditions(&template, &parameters, &pseudo)?;
+            let conditions = template::conditions(template, &parameters, &pseudo)?;
             let root = Root {
                 key: &stack.key(),
-                template: &template,
+                template,
                 nested: &nested,
                 pseudo: &pseudo,
                 parameters: &parameters,
                 conditions: &conditions,
                 tags: &Map::new(),
+                assets: &Table::default(),
             };
             let tree = Tree::unread(root, |path| {
                 pseudo.stack_id.replace(
@@ -180,25 +275,23 @@ fn check_template(stack: &SelectedStack, parameters: &Parameters) -> Result<Temp
             tree.check(Known::nothing())?;
             let types = tree.stacks().map(|(_, it)| plan::check_types(&it.key, it.template, &it.conditions));
             Error::all(types.filter_map(Result::err).collect())?;
+            constants.learn(&tree)?;
         }
         // The record may know the value.
         Err(error) if only_missing(&error) => {}
         Err(error) => return Err(error),
     }
     let nested = stack.nested.iter().map(|(path, nested)| (path.clone(), &nested.template));
-    std::iter::once((String::new(), &stack.template))
-        .chain(nested)
-        .map(|(path, bytes)| {
-            let key = key_of(&stack.key(), &path);
-            let document = serde_json::from_slice(bytes).map_err(|_| {
-                Error::new(
-                    Code::InvalidTemplate,
-                    format!("the template of stack `{}` is not JSON", key.stack),
-                )
-            })?;
-            Ok((path, document))
-        })
-        .collect()
+    let mut templates = Templates::default();
+    for (path, bytes) in std::iter::once((String::new(), &stack.template)).chain(nested) {
+        let name = key_of(&stack.key(), &path).stack;
+        let mut document = serde_json::from_slice(bytes).map_err(|_| {
+            Error::new(Code::InvalidTemplate, format!("the template of stack `{name}` is not JSON"))
+        })?;
+        templates.warnings.extend(constants.rewrite(table, &path, &mut document));
+        templates.documents.push((path, document));
+    }
+    Ok(templates)
 }
 
 fn only_missing(error: &Error) -> bool {

@@ -56,7 +56,7 @@ pub async fn handle(event: Value, invocation: Invocation) -> Result<Value> {
     match event {
         Event::Begin(event) => begin::begin(event, &invocation).await,
         Event::Publish(on) => commit::publish(&invocation, &on.run, &on.stack).await,
-        Event::Commit(event) => commit::commit(event, &invocation).await,
+        Event::Commit(event) => Box::pin(commit::commit(event, &invocation)).await,
         Event::Abort(event) => abort::abort(event, &invocation).await,
         Event::Release(event) => abort::release(&event, &invocation).await,
         Event::Finish(event) => finish::finish(event, &invocation).await,
