@@ -9,11 +9,12 @@ REQUIRED_MINISTACK = "1.5.33"
 
 def install() -> None:
     """Apply every correction. Call once, after the environment is set and before the server starts."""
-    from . import admin, cloudcontrol, describe_type, functions, provisioners, s3, stepfunctions
+    from . import admin, cloudcontrol, describe_type, ecr, functions, provisioners, s3, stepfunctions
 
     provisioners.install()
     functions.install()
     s3.install()
+    ecr.install()
     stepfunctions.install()
     cloudcontrol.install()
     describe_type.install()

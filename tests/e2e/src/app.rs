@@ -108,6 +108,24 @@ impl App {
         self
     }
 
+    /// Gives a stack file assets, by id: `{source, destinations}`.
+    #[must_use]
+    pub fn assets(self, stack: &str, files: &Value) -> Self {
+        self.asset_manifest(stack, &json!({ "version": "36.0.0", "files": files }))
+    }
+
+    /// Gives a stack an asset manifest.
+    #[must_use]
+    pub fn asset_manifest(mut self, stack: &str, manifest: &Value) -> Self {
+        let (id, file) = (format!("{stack}.assets"), format!("{stack}.assets.json"));
+        self.manifest["artifacts"][&id] =
+            json!({ "type": "cdk:asset-manifest", "properties": { "file": file } });
+        if let Some(dependencies) = self.manifest["artifacts"][stack]["dependencies"].as_array_mut() {
+            dependencies.push(json!(id));
+        }
+        self.file(&file, manifest.to_string().as_bytes())
+    }
+
     /// Changes the manifest.
     #[must_use]
     pub fn manifest(mut self, change: impl FnOnce(&mut Value)) -> Self {

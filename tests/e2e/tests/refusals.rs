@@ -371,25 +371,21 @@ fn a_destroy_needs_a_stack_on_record() {
 }
 
 #[test]
-fn assets_other_than_the_template_are_refused() {
+fn a12_assets_that_are_not_published_are_refused() {
     let world = world();
     let _alone = world.alone();
-    let assets = json!({
-        "version": "36.0.0",
-        "files": { "abc": {
-            "source": { "path": "asset.abc", "packaging": "zip" },
-            "destinations": { "current": { "bucketName": "b", "objectKey": "abc.zip" } },
-        } },
-        "dockerImages": {},
-    });
-    let app = App::from(Stack::with("Assets", &parameter()))
-        .file("Assets.assets.json", assets.to_string().as_bytes())
-        .manifest(|it| {
-            it["artifacts"]["Assets.assets"] =
-                json!({ "type": "cdk:asset-manifest", "properties": { "file": "Assets.assets.json" } });
-            it["artifacts"]["Assets"]["dependencies"] = json!(["Assets.assets"]);
-        });
-    deploy(&world, app, json!({}), "UnsupportedAsset", &["Assets", "abc"]);
+    let made = json!({"source": {"executable": ["make", "it"]}, "destinations": {"d": {"bucketName": "b", "objectKey": "k"}}});
+    let image = json!({"source": {"directory": "i"}, "destinations": {"d": {"repositoryName": "r", "imageTag": "t"}}});
+    let stack = || Stack::with("Assets", &parameter());
+    let files = App::from(stack()).assets("Assets", &json!({ "abc": made }));
+    deploy(&world, files, json!({}), "UnsupportedAsset", &["Assets", "abc"]);
+    let images = App::from(stack())
+        .asset_manifest("Assets", &json!({"version": "36.0.0", "dockerImages": {"xyz": image}}));
+    deploy(&world, images, json!({}), "UnsupportedAsset", &["Assets", "the image `i`"]);
+    let mut template = json!({"Resources": parameter()});
+    template["Parameters"]["AssetParameters12S3Bucket34"] = json!({"Type": "String"});
+    let legacy = App::from(Stack::new("Assets", &template));
+    deploy(&world, legacy, json!({}), "UnsupportedAsset", &["legacy synthesizer", "DefaultStackSynthesizer"]);
 }
 
 #[test]
@@ -406,7 +402,10 @@ fn a_malformed_input_names_the_field() {
         (json!({ "assembly": "s3://bucket/a.zip", "options": [] }), "options"),
         (json!({ "assembly": "s3://bucket/a.zip", "options": { "dryRun": "yes" } }), "dryRun"),
         (json!({ "assembly": "s3://bucket/a.zip", "parameters": { "A": 5 } }), "parameters"),
-        (json!({ "assembly": "s3://bucket/a.zip", "options": { "publishOnly": true } }), "publishOnly"),
+        (
+            json!({ "assembly": "s3://bucket/a.zip", "options": { "publishOnly": true, "dryRun": true } }),
+            "publishOnly",
+        ),
         (json!([]), "cdkd-deploy"),
         (json!("text"), "cdkd-deploy"),
     ] {

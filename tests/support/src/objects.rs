@@ -37,6 +37,11 @@ impl Api {
         optional(made, &["BucketAlreadyOwnedByYou"]).map(drop)
     }
 
+    /// Deletes a bucket, which has to be empty.
+    pub fn delete_bucket(&self, bucket: &str) -> Result<()> {
+        self.rest_ok("s3", Method::DELETE, &format!("/{bucket}"), &[], &[]).map(drop)
+    }
+
     /// Stores an object and returns its version, where the bucket has versions.
     pub fn put_object(&self, bucket: &str, key: &str, body: &[u8]) -> Result<Option<String>> {
         let response = self.rest_ok("s3", Method::PUT, &path(bucket, key), &[], body)?;
