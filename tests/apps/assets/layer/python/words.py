@@ -1,0 +1,4 @@
+"""What the layer brings."""
+
+NOBODY = "somebody"
+VERSION = "words 1"
