@@ -1,9 +1,12 @@
 //! `cargo xtask demo`: the life of a CDK app on a local AWS of its own, from first deploy to destroy; then two stacks, one
-//! of which imports from the other.
+//! of which imports from the other; then an app with code, which runs from cdkd's own asset storage.
 //!
 //! It does what a user does (upload, start an execution, read the answer), shows what a run leaves to be seen while
 //! it goes on (the states of the execution, the journal of the stack), and believes neither: after each part it asks
 //! the services themselves what is there.
+
+mod code;
+mod thing;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display};
@@ -19,6 +22,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+
+use thing::Thing;
 
 /// The stack of the sample application that the demo deploys.
 const STACK: &str = "WebApp";
@@ -204,7 +209,8 @@ impl Demo {
             left += usize::from(self.aws.record(stack)?.is_some());
         }
         self.check(format!("{left} of {} records are left", STACKS.len()), left == 0);
-        self.check_at_rest()
+        self.check_at_rest()?;
+        self.play_code()
     }
 
     /// An error once the process was asked to end.
@@ -360,62 +366,6 @@ impl Demo {
         self.screen.line(&format!("   {word:6} {what}"));
         self.checks.made += 1;
         self.checks.failed += usize::from(!holds);
-    }
-}
-
-/// A resource as the record has it.
-#[derive(Clone, Debug)]
-struct Thing {
-    logical_id: String,
-    type_name: String,
-    physical_id: String,
-    properties: Value,
-}
-
-impl Thing {
-    fn of(logical_id: &str, row: &Value) -> Self {
-        let text = |field: &str| row[field].as_str().unwrap_or_default().to_owned();
-        Self {
-            logical_id: logical_id.to_owned(),
-            type_name: text("resourceType"),
-            physical_id: text("physicalId"),
-            properties: row["properties"].clone(),
-        }
-    }
-
-    /// Whether both are the same in AWS, whatever their properties.
-    fn is(&self, other: &Self) -> bool {
-        (&self.type_name, &self.physical_id) == (&other.type_name, &other.physical_id)
-    }
-
-    /// Asks its service whether it is there.
-    fn exists(&self, api: &Api) -> Result<bool> {
-        let id = &self.physical_id;
-        let property = |path: &str| self.properties.pointer(path).and_then(Value::as_str).unwrap_or_default();
-        Ok(match self.type_name.as_str() {
-            "AWS::S3::Bucket" => api.bucket_exists(id)?,
-            "AWS::SQS::Queue" => api.queue(id)?.is_some(),
-            "AWS::SQS::QueuePolicy" => {
-                let queue = api.queue(property("/Queues/0"))?;
-                queue.is_some_and(|it| {
-                    it.get("Policy").and_then(Value::as_str).is_some_and(|policy| !policy.is_empty())
-                })
-            }
-            "AWS::SNS::Topic" => api.topic(id)?.is_some(),
-            "AWS::SNS::Subscription" => {
-                let topic = property("/TopicArn");
-                api.topic(topic)?.is_some() && api.subscriptions(topic)?.iter().any(|it| it.arn == *id)
-            }
-            "AWS::DynamoDB::Table" => api.table(id)?.is_some(),
-            "AWS::Logs::LogGroup" => api.log_group(id)?.is_some(),
-            "AWS::IAM::Role" => api.role(id)?.is_some(),
-            "AWS::IAM::Policy" => {
-                let role = api.role(property("/Roles/0"))?;
-                role.is_some_and(|role| role.inline.contains_key(property("/PolicyName")))
-            }
-            "AWS::SSM::Parameter" => api.parameter(id)?.is_some(),
-            other => return Err(format!("the demo cannot ask for a resource of type {other}")),
-        })
     }
 }
 

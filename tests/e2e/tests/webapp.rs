@@ -264,7 +264,8 @@ fn unchanged(world: &World) {
     assert_eq!(before, etag(), "the record is not written");
     world.check_put_down("WebApp");
     println!("unchanged in {least:.2} s, {requests} requests");
-    assert!(requests <= 50, "an unchanged deploy makes {requests} requests");
+    // One of them asks for the marker of the region.
+    assert!(requests <= 51, "an unchanged deploy makes {requests} requests");
 }
 
 #[test]
