@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: measurements, each with the bound that it has to keep.
 
 mod publish;
+mod rewrite;
 mod stacks;
 mod start;
 
@@ -22,7 +23,7 @@ pub struct Arguments {
 enum Bench {
     /// The release functions: size, time and memory until they ask for work, memory after a deploy
     Start,
-    /// Assets: publishing them, beside bare calls; memory
+    /// Assets: rewrite and audit of references; publishing, beside bare calls; memory
     Assets,
     /// Runs of several stacks: time, requests of the reference protocol, events and payloads
     Stacks,
@@ -31,7 +32,7 @@ enum Bench {
 /// Measures and prints. An error if a bound does not hold.
 pub fn run(arguments: &Arguments) -> Result<(), String> {
     let rows = match arguments.bench {
-        Bench::Assets => publish::measure()?,
+        Bench::Assets => rewrite::measure()?.into_iter().chain(publish::measure()?).collect(),
         Bench::Start => start::measure()?,
         Bench::Stacks => stacks::measure()?,
     };
@@ -50,8 +51,14 @@ struct Row {
     name: String,
     value: f64,
     unit: &'static str,
-    /// What the value has to stay below.
-    bound: Option<f64>,
+    bound: Option<Bound>,
+}
+
+/// What a value has to stay below, or above.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Bound {
+    Below(f64),
+    Above(f64),
 }
 
 impl Row {
@@ -60,18 +67,31 @@ impl Row {
     }
 
     fn below(mut self, bound: f64) -> Self {
-        self.bound = Some(bound);
+        self.bound = Some(Bound::Below(bound));
+        self
+    }
+
+    fn above(mut self, bound: f64) -> Self {
+        self.bound = Some(Bound::Above(bound));
         self
     }
 
     fn holds(&self) -> bool {
-        self.bound.is_none_or(|bound| self.value < bound)
+        match self.bound {
+            None => true,
+            Some(Bound::Below(bound)) => self.value < bound,
+            Some(Bound::Above(bound)) => self.value > bound,
+        }
     }
 
     fn to_json(&self) -> Value {
         // As shown: further digits are noise.
         let value = (self.value * 100.0).round() / 100.0;
-        json!({"row": self.name, "value": value, "unit": self.unit, "bound": self.bound, "holds": self.holds()})
+        let bound = self.bound.map(|bound| match bound {
+            Bound::Below(bound) => json!({ "below": bound }),
+            Bound::Above(bound) => json!({ "above": bound }),
+        });
+        json!({"row": self.name, "value": value, "unit": self.unit, "bound": bound, "holds": self.holds()})
     }
 }
 
@@ -84,8 +104,13 @@ fn table(rows: &[Row]) -> String {
     let mut text = String::new();
     for row in rows {
         let bound = match row.bound {
-            Some(bound) if row.holds() => format!("  < {bound}"),
-            Some(bound) => format!("  NOT < {bound}"),
+            Some(bound) => {
+                let not = if row.holds() { "" } else { "NOT " };
+                match bound {
+                    Bound::Below(bound) => format!("  {not}< {bound}"),
+                    Bound::Above(bound) => format!("  {not}> {bound}"),
+                }
+            }
             None => String::new(),
         };
         // Writing to a string cannot fail.
@@ -104,13 +129,16 @@ mod tests {
             Row::new("a", 1.0, "ms"),
             Row::new("b", 14.987, "ms").below(15.0),
             Row::new("c", 15.0, "ms").below(15.0),
+            Row::new("d", 3.1, "GB/s").above(3.0),
+            Row::new("e", 3.0, "GB/s").above(3.0),
         ];
-        assert_eq!(rows.each_ref().map(Row::holds), [true, true, false]);
+        assert_eq!(rows.each_ref().map(Row::holds), [true, true, false, true, false]);
         assert_eq!(
             rows[1].to_json(),
-            json!({"row": "b", "value": 14.99, "unit": "ms", "bound": 15.0, "holds": true})
+            json!({"row": "b", "value": 14.99, "unit": "ms", "bound": {"below": 15.0}, "holds": true})
         );
         let table = table(&rows);
         assert!(table.lines().nth(2).is_some_and(|line| line.ends_with("NOT < 15")), "{table}");
+        assert!(table.lines().nth(4).is_some_and(|line| line.ends_with("NOT > 3")), "{table}");
     }
 }

@@ -7,6 +7,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod bench;
+#[cfg(test)]
+mod corpus;
 mod demo;
 mod local;
 mod package;

@@ -283,6 +283,17 @@ fn a18_an_estate_without_records_goes_whole_and_can_be_made_again() {
     assert!(!world.aws.api().bucket_exists(state).unwrap());
     assert!(!world.aws.api().bucket_exists(&names("us-east-1").0).unwrap());
 
+    // Publishing alone needs no estate: then assets go where the assembly says.
+    let cdk = format!("cdk-hnb659fds-assets-{ACCOUNT}-us-east-1");
+    world.aws.api().create_bucket(&cdk).unwrap();
+    let to = json!({"bucketName": "cdk-hnb659fds-assets-${AWS::AccountId}-${AWS::Region}", "objectKey": "data.json"});
+    let files =
+        json!({"a": {"source": {"path": "data.json", "packaging": "file"}, "destinations": {"d": to}}});
+    let app = App::from(Stack::with("Alone", &parameter)).assets("Alone", &files).file("data.json", b"{}");
+    let run = world.deploy_with(app, json!({"options": {"publishOnly": true}}));
+    assert_eq!(world.aws.api().list_objects(&cdk, "").unwrap(), ["data.json"]);
+    assert!(run.answer()["notices"].to_string().contains("cdk gc"), "{}", run.answer());
+
     let again = bootstrap(&world, &json!({}));
     assert_eq!(
         (&again["created"], &again["settings"]["versioning"]),

@@ -14,5 +14,5 @@ pub mod skip;
 pub mod spans;
 pub mod table;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 pub mod tree;

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::matching::{Decision, Edge};
+use super::matching::Edge;
 use super::table::Table;
 
 /// What is constant for the deploy of one stack.
@@ -126,14 +126,7 @@ impl Walk<'_> {
     /// Redirects in a value between two edges; whether anything changed.
     fn value(&mut self, value: &mut Value, before: &Edge<'_>, after: &Edge<'_>) -> bool {
         match value {
-            Value::String(text) => {
-                if !self.table.may_name(text.as_bytes()) {
-                    return false;
-                }
-                let Some(new) = self.text(text, before, after) else { return false };
-                *text = new;
-                true
-            }
+            Value::String(text) => self.table.may_name(text.as_bytes()) && self.text(text, before, after),
             Value::Array(items) => self.each(items, &Edge::END, &Edge::END),
             Value::Object(fields) => match function(fields).map(|(name, _)| shape(name)) {
                 Some(Shape::Folds) => self.expression(value, before, after),
@@ -170,19 +163,17 @@ impl Walk<'_> {
         any
     }
 
-    /// A text redirected; `None` if nothing of it is.
-    fn text(&mut self, text: &str, before: &Edge<'_>, after: &Edge<'_>) -> Option<String> {
-        for (_, decision) in self.table.occurrences(text, before, after) {
-            if let Decision::Leave(reference) = decision {
-                let left = (self.at.clone(), reference);
-                if !self.rewritten.left.contains(&left) {
-                    self.rewritten.left.push(left);
-                }
+    /// Redirects in a text; whether anything changed.
+    fn text(&mut self, text: &mut String, before: &Edge<'_>, after: &Edge<'_>) -> bool {
+        let (at, left) = (&self.at, &mut self.rewritten.left);
+        let changed = self.table.redirect(text, before, after, |reference| {
+            let reference = (at.clone(), reference);
+            if !left.contains(&reference) {
+                left.push(reference);
             }
-        }
-        let new = self.table.redirect(text, before, after)?;
-        self.rewritten.changed += 1;
-        Some(new)
+        });
+        self.rewritten.changed += usize::from(changed);
+        changed
     }
 
     /// `Ref`, `Fn::Join`, `Fn::Sub` and `Fn::FindInMap`.
@@ -215,9 +206,9 @@ impl Walk<'_> {
                 beside(runs.get(n + 1), n + 2 == runs.len(), after, |run, outer| format!("{run}{outer}"));
             new.push(match run {
                 Run::Text(text) => {
-                    let redirected = self.text(text, &left, &right);
-                    any |= redirected.is_some();
-                    Run::Text(redirected.unwrap_or_else(|| text.clone()))
+                    let mut text = text.clone();
+                    any |= self.text(&mut text, &left, &right);
+                    Run::Text(text)
                 }
                 Run::Expression(expression) => {
                     let mut expression = expression.clone();
@@ -412,7 +403,7 @@ fn parts(text: &str) -> impl Iterator<Item = Part<'_>> {
             return None;
         }
         let whole = rest;
-        let Some(at) = whole.find("${") else {
+        let Some(at) = opening(whole) else {
             rest = "";
             return Some(Part::Text(whole.into()));
         };
@@ -432,6 +423,12 @@ fn parts(text: &str) -> impl Iterator<Item = Part<'_>> {
             None => Part::Variable(name.trim()),
         })
     })
+}
+
+/// Where the next `${` is.
+fn opening(text: &str) -> Option<usize> {
+    let bytes = text.as_bytes();
+    memchr::memchr_iter(b'$', bytes).find(|at| bytes.get(at + 1) == Some(&b'{'))
 }
 
 /// What `${name}` of a `Fn::Sub` stands for.

@@ -210,68 +210,38 @@ impl Table {
     /// Where values that are final still name what assets were redirected from; what was left on purpose is none of it
     /// (rule A27).
     pub fn audit(&self, value: &Value) -> Vec<Finding> {
-        let mut found = Vec::new();
-        if !self.is_empty() {
-            self.look(value, &mut Vec::new(), &mut found);
+        let mut audit = Audit { table: self, path: Vec::new(), found: Vec::new() };
+        if let Some(needle) = self.needle() {
+            audit.look(needle, value);
         }
-        found
-    }
-
-    fn look<'v>(&self, value: &'v Value, path: &mut Vec<Segment<'v>>, found: &mut Vec<Finding>) {
-        match value {
-            Value::String(text) if self.may_name(text.as_bytes()) => {
-                for (_, decision) in self.occurrences(text, &Edge::END, &Edge::END) {
-                    let Decision::Redirect(known) = decision else { continue };
-                    found.push(Finding {
-                        path: path.iter().map(Segment::text).collect(),
-                        from: known.from.clone(),
-                        to: known.to.clone(),
-                    });
-                }
-            }
-            Value::Array(items) => {
-                for (n, item) in items.iter().enumerate() {
-                    path.push(Segment::Index(n));
-                    self.look(item, path, found);
-                    path.pop();
-                }
-            }
-            Value::Object(fields) => {
-                for (key, field) in fields {
-                    path.push(Segment::Key(key));
-                    self.look(field, path, found);
-                    path.pop();
-                }
-            }
-            _ => {}
-        }
+        audit.found
     }
 
     /// Where a text names sources, in order, and what is to be done about each.
-    pub(super) fn occurrences<'t>(
+    pub(super) fn occurrences<'t, 'x>(
         &'t self,
-        text: &str,
-        before: &Edge<'_>,
-        after: &Edge<'_>,
-    ) -> Vec<(std::ops::Range<usize>, Decision<'t>)> {
-        let mut found = Vec::new();
-        let Some(needle) = self.needle() else { return found };
-        let len = needle.needle().len();
-        for at in needle.find_iter(text.as_bytes()) {
-            let end = at + len;
-            let named = self.redirections.iter().filter_map(|known| {
+        text: &'x str,
+        before: &'x Edge<'x>,
+        after: &'x Edge<'x>,
+    ) -> impl Iterator<Item = (std::ops::Range<usize>, Decision<'t>)> {
+        let needle = self.needle();
+        let ends = needle.into_iter().flat_map(move |needle| {
+            let len = needle.needle().len();
+            needle.find_iter(text.as_bytes()).map(move |at| at + len)
+        });
+        // One name may end with another: the longest is meant, and the boundary before it decides.
+        ends.flat_map(move |end| self.redirections.iter().map(move |known| (end, known))).filter_map(
+            move |(end, known)| {
                 let start = end.checked_sub(known.from.len())?;
-                (text.get(start..end)? == known.from).then_some((start, known))
-            });
-            // One name may end with another: the longest is meant, and the boundary before it decides.
-            for (start, known) in named {
-                match decide(&self.sight(), known, (before, text, after), start..end) {
-                    Decision::Other => {}
-                    decision => found.push((start..end, decision)),
+                if text.as_bytes().get(start..end)? != known.from.as_bytes() {
+                    return None;
                 }
-            }
-        }
-        found
+                match decide(&self.sight(), known, (before, text, after), start..end) {
+                    Decision::Other => None,
+                    decision => Some((start..end, decision)),
+                }
+            },
+        )
     }
 
     /// Values of the last deploy with the names that they would have now; `None` if none of them was a source.
@@ -280,8 +250,9 @@ impl Table {
             return None;
         }
         match value {
-            Value::String(text) if self.may_name(text.as_bytes()) => {
-                self.redirect(text, &Edge::END, &Edge::END).map(Value::String)
+            Value::String(text) => {
+                let mut text = text.clone();
+                self.redirect(&mut text, &Edge::END, &Edge::END, |_| ()).then_some(Value::String(text))
             }
             Value::Array(items) => {
                 let moved: Vec<Option<Value>> = items.iter().map(|item| self.repoint(item)).collect();
@@ -305,22 +276,34 @@ impl Table {
         }
     }
 
-    /// A text with its sources redirected; `None` if it names none.
-    pub(super) fn redirect(&self, text: &str, before: &Edge<'_>, after: &Edge<'_>) -> Option<String> {
-        let mut new = String::new();
-        let mut done = 0;
+    /// Redirects the sources that a text names; whether there were any. `leave` is told of what stays.
+    pub(super) fn redirect(
+        &self,
+        text: &mut String,
+        before: &Edge<'_>,
+        after: &Edge<'_>,
+        mut leave: impl FnMut(String),
+    ) -> bool {
+        let mut found = Vec::new();
         for (range, decision) in self.occurrences(text, before, after) {
-            let Decision::Redirect(known) = decision else { continue };
-            new.push_str(text.get(done..range.start)?);
-            new.push_str(&known.to);
-            done = range.end;
+            match decision {
+                Decision::Redirect(known) => found.push((range, known)),
+                Decision::Leave(reference) => leave(reference),
+                Decision::Other => {}
+            }
         }
-        if done == 0 {
-            return None;
+        // In place, from the end: as a rule the new name is the shorter one.
+        for (range, known) in found.iter().rev() {
+            text.replace_range(range.clone(), &known.to);
         }
-        new.push_str(text.get(done..)?);
-        Some(new)
+        !found.is_empty()
     }
+}
+
+struct Audit<'v> {
+    table: &'v Table,
+    path: Vec<Segment<'v>>,
+    found: Vec<Finding>,
 }
 
 enum Segment<'v> {
@@ -328,11 +311,38 @@ enum Segment<'v> {
     Index(usize),
 }
 
-impl Segment<'_> {
-    fn text(&self) -> String {
-        match self {
-            Self::Key(key) => (*key).to_owned(),
-            Self::Index(index) => index.to_string(),
+impl<'v> Audit<'v> {
+    fn look(&mut self, needle: &Finder<'_>, value: &'v Value) {
+        match value {
+            Value::String(text) if needle.find(text.as_bytes()).is_some() => self.hit(text),
+            Value::Array(items) => {
+                for (n, item) in items.iter().enumerate() {
+                    self.path.push(Segment::Index(n));
+                    self.look(needle, item);
+                    self.path.pop();
+                }
+            }
+            Value::Object(fields) => {
+                for (key, field) in fields {
+                    self.path.push(Segment::Key(key));
+                    self.look(needle, field);
+                    self.path.pop();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A text that may name a source.
+    #[cold]
+    fn hit(&mut self, text: &str) {
+        for (_, decision) in self.table.occurrences(text, &Edge::END, &Edge::END) {
+            let Decision::Redirect(known) = decision else { continue };
+            let path = self.path.iter().map(|segment| match segment {
+                Segment::Key(key) => (*key).to_owned(),
+                Segment::Index(index) => index.to_string(),
+            });
+            self.found.push(Finding { path: path.collect(), from: known.from.clone(), to: known.to.clone() });
         }
     }
 }
@@ -429,6 +439,87 @@ mod tests {
         ];
         for (bucket, region, expected) in table {
             assert_eq!(addresses(bucket, region), expected, "{bucket} {region:?}");
+        }
+    }
+
+    #[test]
+    fn a11_what_each_synthesizer_of_cdk_writes() {
+        let ours = storage().bucket;
+        let table = [
+            // DefaultStackSynthesizer, CliCredentialsStackSynthesizer: the same bucket, with and without a role.
+            (
+                json!({"bucketName": "cdk-hnb659fds-assets-${AWS::AccountId}-${AWS::Region}", "objectKey": "k",
+                "assumeRoleArn": "arn:${AWS::Partition}:iam::${AWS::AccountId}:role/cdk-hnb659fds-file-publishing-role"}),
+                Some(ours.as_str()),
+            ),
+            (
+                json!({"bucketName": "cdk-hnb659fds-assets-${AWS::AccountId}-${AWS::Region}", "objectKey": "k"}),
+                Some(ours.as_str()),
+            ),
+            // The role of another account says nothing about whose bucket it is (A31).
+            (
+                json!({"bucketName": "cdk-hnb659fds-assets-${AWS::AccountId}-${AWS::Region}", "objectKey": "k",
+                "assumeRoleArn": "arn:aws:iam::999999999999:role/x"}),
+                Some(ours.as_str()),
+            ),
+            // `bucketPrefix` moves the key alone (A9).
+            (
+                json!({"bucketName": "cdk-hnb659fds-assets-${AWS::AccountId}-${AWS::Region}", "objectKey": "team/k"}),
+                Some(ours.as_str()),
+            ),
+            // AppStagingSynthesizer, `fileAssetsBucketName`, another account by environment.
+            (
+                json!({"bucketName": "cdk-app-staging-${AWS::AccountId}-${AWS::Region}", "objectKey": "deploy-time/k"}),
+                None,
+            ),
+            (json!({"bucketName": "team-assets", "objectKey": "k"}), None),
+            (json!({"bucketName": "cdk-hnb659fds-assets-999999999999-eu-west-1", "objectKey": "k"}), None),
+        ];
+        let place = here();
+        for (destination, expected) in table {
+            let manifest =
+                manifest(&json!({"a": {"source": {"path": "a"}, "destinations": {"d": destination}}}));
+            let table =
+                Table::new(std::slice::from_ref(&manifest), [&manifest], place.here(), Some(&storage()));
+            let to = &manifest.files["a"].destinations["d"];
+            let (bucket, key) = table.address(&to.bucket, &to.key, to.access.region.as_deref());
+            assert_eq!((bucket == ours, key), (expected.is_some(), to.key.clone()), "{destination}");
+        }
+        // BootstraplessSynthesizer has no asset manifest.
+        assert!(Table::new(&[], [], place.here(), Some(&storage())).is_empty());
+    }
+
+    #[test]
+    fn a11_every_partition_has_its_own_hosts() {
+        let account: Account = "123456789012".parse().unwrap();
+        for region in [
+            "us-east-1",
+            "cn-north-1",
+            "us-gov-west-1",
+            "us-iso-east-1",
+            "us-isob-east-1",
+            "eu-isoe-west-1",
+            "us-isof-south-1",
+            "eusc-de-east-1",
+        ] {
+            let region: Region = region.parse().unwrap();
+            let (partition, suffix) = (region.partition().name, region.partition().url_suffix);
+            let destination = json!({"bucketName": "cdk-hnb659fds-assets-${AWS::AccountId}-${AWS::Region}", "objectKey": "k.zip"});
+            let manifest =
+                manifest(&json!({"a": {"source": {"path": "a"}, "destinations": {"d": destination}}}));
+            let here = Here { account: &account, region: &region };
+            let table = Table::new(std::slice::from_ref(&manifest), [&manifest], here, Some(&storage()));
+            let from = format!("cdk-hnb659fds-assets-123456789012-{region}");
+            for form in [
+                format!("https://{{}}.s3.{region}.{suffix}/k.zip"),
+                format!("https://{{}}.s3-{region}.{suffix}/k.zip"),
+                format!("https://s3.{region}.{suffix}/{{}}/k.zip"),
+                format!("arn:{partition}:s3:::{{}}/k.zip"),
+                "s3://{}/k.zip".to_owned(),
+            ] {
+                let moved = table.repoint(&json!(form.replace("{}", &from)));
+                assert_eq!(moved, Some(json!(form.replace("{}", &storage().bucket))), "{form}");
+            }
         }
     }
 

@@ -32,6 +32,8 @@ pub struct Inputs<'a> {
     pub tags: &'a Map<String, Value>,
     /// What the stack reads of others.
     pub imports: &'a dyn Imports,
+    /// Where its assets went.
+    pub assets: &'a Table,
 }
 
 /// What a step will leave of its resource.
@@ -112,7 +114,7 @@ fn is_identity(attribute: &str) -> bool {
 /// # Errors
 /// As [`build_tree`].
 pub fn build(inputs: &Inputs<'_>) -> Result<Plan> {
-    let (nested, assets) = (IndexMap::new(), Table::default());
+    let nested = IndexMap::new();
     let tree = Tree::new(Root {
         key: inputs.key,
         template: inputs.template,
@@ -121,7 +123,7 @@ pub fn build(inputs: &Inputs<'_>) -> Result<Plan> {
         parameters: inputs.parameters,
         conditions: inputs.conditions,
         tags: inputs.tags,
-        assets: &assets,
+        assets: inputs.assets,
     });
     build_tree(&tree, inputs.record, inputs.imports)
 }

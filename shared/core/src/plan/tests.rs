@@ -4,6 +4,8 @@ use indexmap::IndexMap;
 use serde_json::{Map, Value, json};
 
 use super::*;
+use crate::assets::table::Table;
+use crate::assets::testing;
 use crate::state::{PendingDelete, Record};
 use crate::template::{self, ParameterSources, Pseudo, Template};
 
@@ -12,6 +14,7 @@ struct Case {
     record: Record,
     tags: Map<String, Value>,
     parameters: IndexMap<String, Value>,
+    assets: Table,
 }
 
 fn key() -> RecordKey {
@@ -38,7 +41,13 @@ fn queue(id: &str, properties: Value) -> Row {
 
 impl Case {
     fn new(template: Value) -> Self {
-        Self { template, record: Record::new(&key()), tags: Map::new(), parameters: IndexMap::new() }
+        Self {
+            template,
+            record: Record::new(&key()),
+            tags: Map::new(),
+            parameters: IndexMap::new(),
+            assets: Table::default(),
+        }
     }
 
     fn on_record(mut self, logical_id: &str, row: Row) -> Self {
@@ -69,6 +78,7 @@ impl Case {
             record: &self.record,
             tags: &self.tags,
             imports: &template::NoImports,
+            assets: &self.assets,
         })
     }
 
@@ -281,4 +291,50 @@ fn an_expanded_policy_changes_in_place() {
     assert_eq!(case.steps(), ["update Policy (Roles)"]);
     assert_eq!(case.plan().unwrap().applies[0].engine, Engine::Expansion);
     assert_eq!(Case::new(template(json!(["a"]))).on_record("Policy", before).steps(), [] as [String; 0]);
+}
+
+#[test]
+fn a19_a29_what_moves_to_another_storage_alone_is_an_update_and_told_apart() {
+    // As an import records it, and every deploy before the region had storage of its own: the names of the assembly.
+    let of = |bucket: &str, size: u32| {
+        let layer = json!({"Content": {"S3Bucket": bucket, "S3Key": "k.zip"}});
+        let setting = json!({"Type": "String", "Value": format!("s3://{bucket}/k")});
+        (
+            layer,
+            setting,
+            json!({"Type": "String", "Value": format!("s3://{bucket}/k"), "Description": format!("{size}")}),
+        )
+    };
+    let (layer, setting, both) = of(testing::FROM, 1);
+    let (moved_layer, moved_setting, moved_both) = of(testing::TO, 2);
+    let mut case = Case::new(json!({"Resources": {
+        "Layer": {"Type": "AWS::Lambda::LayerVersion", "Properties": moved_layer},
+        "Setting": {"Type": "AWS::SSM::Parameter", "Properties": moved_setting},
+        "Both": {"Type": "AWS::SSM::Parameter", "Properties": moved_both},
+    }}))
+    .on_record("Layer", row("AWS::Lambda::LayerVersion", "layer", layer, &json!({})))
+    .on_record("Setting", row("AWS::SSM::Parameter", "setting", setting, &json!({})))
+    .on_record("Both", row("AWS::SSM::Parameter", "both", both, &json!({})));
+    case.assets = testing::table();
+    let plan = case.plan().unwrap();
+    let told: Vec<(&str, Operation, bool)> =
+        plan.applies.iter().map(|step| (step.id.as_str(), step.operation, step.repoints)).collect();
+    assert_eq!(
+        told,
+        [
+            ("Layer", Operation::Replace, true),
+            ("Setting", Operation::Update, true),
+            ("Both", Operation::Update, false),
+        ]
+    );
+    assert_eq!(plan.warnings.len(), 1, "{:?}", plan.warnings);
+    assert!(plan.warnings[0].ends_with("updated: `Setting`; replaced: `Layer`"), "{:?}", plan.warnings);
+    assert_eq!(Plan::from_document(&plan.to_document()).unwrap(), plan);
+
+    // What a rewrite has missed is refused, with its place.
+    let (_, setting, _) = of(testing::FROM, 1);
+    case.template["Resources"]["Setting"]["Properties"] = setting;
+    let error = case.plan().unwrap_err();
+    assert_eq!(error.code(), Code::UnrewrittenAssetReference);
+    assert_eq!(error.details()["path"], "Resources.Setting.Properties.Value");
 }
