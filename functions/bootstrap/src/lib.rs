@@ -73,13 +73,10 @@ pub async fn handle(event: Value, invocation: Invocation) -> Result<Value> {
 }
 
 async fn create(event: &Event, invocation: &Invocation, region: &Region) -> Result<Value> {
-    let state = Bucket::of_state(invocation).await?;
-    let has_state = state.exists().await?;
-    let marker = if has_state { invocation.read_marker(region).await? } else { None };
-    // Everything that can be wrong with the input is told before anything is made.
     let here = (&invocation.settings.account, region);
-    let storage =
-        chosen(marker.as_ref(), event.asset_bucket.as_deref(), event.container_repo.as_deref(), here)?;
+    let (bucket, repository) = (event.asset_bucket.as_deref(), event.container_repo.as_deref());
+    // What is wrong with names by themselves is told before any call, and with the marker's before anything is made.
+    chosen(None, bucket, repository, here)?;
     if event.assets == Some(false) && (event.asset_bucket.is_some() || event.container_repo.is_some()) {
         return Err(Error::new(
             Code::InvalidInput,
@@ -87,6 +84,10 @@ async fn create(event: &Event, invocation: &Invocation, region: &Region) -> Resu
         )
         .hint("leave out `assets`, or the names"));
     }
+    let state = Bucket::of_state(invocation).await?;
+    let has_state = state.exists().await?;
+    let marker = if has_state { invocation.read_marker(region).await? } else { None };
+    let storage = chosen(marker.as_ref(), bucket, repository, here)?;
     if event.dry_run {
         return foresee(event, invocation, region, &storage, (has_state, marker.is_some())).await;
     }

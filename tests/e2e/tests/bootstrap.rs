@@ -301,6 +301,18 @@ fn a18_an_estate_without_records_goes_whole_and_can_be_made_again() {
         "{again}"
     );
     assert_eq!(again["settings"]["eventBridge"], true, "{again}");
+
+    // Someone has replaced the notifications: EventBridge is switched on again, and theirs stay, also without `force`.
+    let theirs = "<NotificationConfiguration><QueueConfiguration><Id>theirs</Id>\
+        <Queue>arn:aws:sqs:us-east-1:123456789012:theirs</Queue><Event>s3:ObjectRemoved:*</Event>\
+        </QueueConfiguration></NotificationConfiguration>";
+    let path = format!("/{state}?notification");
+    let answer = world.aws.api().rest("s3", http::Method::PUT, &path, &[], theirs.as_bytes()).unwrap();
+    assert!(answer.status.is_success(), "{}", answer.text());
+    let told = bootstrap(&world, &json!({"assets": false}));
+    assert_eq!((&told["created"], &told["settings"]["eventBridge"]), (&json!(false), &json!(true)), "{told}");
+    let notifications = setting(&world, "us-east-1", state, "notification");
+    assert!(notifications.contains("theirs") && notifications.contains("EventBridge"), "{notifications}");
     world.deploy(Stack::with("First", &parameter));
     world.destroy("First");
 }

@@ -243,7 +243,6 @@ fn an_unsupported_function_is_refused_by_name() {
     let _alone = world.alone();
     let value = |value: Value| json!({ "P": { "Type": "AWS::SSM::Parameter", "Properties": { "Type": "String", "Value": value } } });
     for (name, value) in [
-        ("Fn::Cidr", value(json!({ "Fn::Cidr": ["192.168.0.0/16", 2, 8] }))),
         ("Fn::GetAZs", value(json!({ "Fn::GetAZs": "" }))),
         ("Fn::Transform", value(json!({ "Fn::Transform": { "Name": "AWS::Include", "Parameters": {} } }))),
         ("Fn::Nonsense", value(json!({ "Fn::Nonsense": [] }))),

@@ -178,6 +178,9 @@ impl Walk<'_> {
 
     /// `Ref`, `Fn::Join`, `Fn::Sub` and `Fn::FindInMap`.
     fn expression(&mut self, value: &mut Value, before: &Edge<'_>, after: &Edge<'_>) -> bool {
+        if let Some((delimiter, items)) = value.as_object_mut().and_then(loose_join) {
+            return self.loose(&delimiter, items, before, after);
+        }
         if !self.folds(value) {
             return match value.as_object_mut().map(|fields| fields.values_mut()) {
                 Some(mut arguments) => {
@@ -223,10 +226,23 @@ impl Walk<'_> {
         any
     }
 
+    /// The values of a `Fn::Join` some of which may be left out, each by itself.
+    fn loose(&mut self, delimiter: &str, items: &mut [Value], before: &Edge<'_>, after: &Edge<'_>) -> bool {
+        let beside = Edge { text: delimiter.into(), open: true };
+        let last = items.len().saturating_sub(1);
+        let mut any = false;
+        for (n, item) in items.iter_mut().enumerate() {
+            let left = if n == 0 { before } else { &beside };
+            let right = if n == last { after } else { &beside };
+            any |= self.value(item, left, right);
+        }
+        any
+    }
+
     /// Whether an expression is text and parts in a known order.
     fn folds(&self, value: &Value) -> bool {
         match value.as_object().and_then(function) {
-            Some(("Fn::Join", argument)) => join(argument).is_some(),
+            Some(("Fn::Join", argument)) => join(argument).is_some_and(|it| !is_loose(it)),
             Some(("Fn::Sub", argument)) => sub(argument).is_some(),
             _ => self.constant(value).is_some(),
         }
@@ -254,7 +270,7 @@ impl Walk<'_> {
                 }
                 match function(fields) {
                     Some(("Fn::Join", argument)) => {
-                        if let Some((delimiter, items)) = join(argument) {
+                        if let Some((delimiter, items)) = join(argument).filter(|it| !is_loose(*it)) {
                             let mut more = false;
                             for (n, item) in items.iter().enumerate() {
                                 if n > 0 {
@@ -331,7 +347,7 @@ impl Walk<'_> {
             return;
         }
         match value.as_object().and_then(function) {
-            Some(("Fn::Join", argument)) if join(argument).is_some() => {
+            Some(("Fn::Join", argument)) if join(argument).is_some_and(|it| !is_loose(it)) => {
                 let Some((delimiter, items)) = join(argument) else { return };
                 for (n, item) in items.iter().enumerate() {
                     if n > 0 {
@@ -373,6 +389,29 @@ fn scalar(value: &Value) -> Option<Cow<'_, str>> {
 fn join(argument: &Value) -> Option<(&str, &[Value])> {
     match argument.as_array()?.as_slice() {
         [Value::String(delimiter), Value::Array(items)] => Some((delimiter, items)),
+        _ => None,
+    }
+}
+
+/// Whether values may be left out with their delimiter: `AWS::NoValue`, by itself or as what a function chooses.
+fn is_loose((delimiter, items): (&str, &[Value])) -> bool {
+    let chooses = |item: &Value| match item.as_object().and_then(function) {
+        Some(("Ref", argument)) => argument == "AWS::NoValue",
+        Some((name, _)) => matches!(shape(name), Shape::Chooses),
+        None => false,
+    };
+    !delimiter.is_empty() && items.iter().any(chooses)
+}
+
+/// Delimiter and items of a `Fn::Join` that [`is_loose`].
+fn loose_join(fields: &mut Map<String, Value>) -> Option<(String, &mut Vec<Value>)> {
+    let is_one = function(fields)
+        .is_some_and(|(name, argument)| name == "Fn::Join" && join(argument).is_some_and(is_loose));
+    if !is_one {
+        return None;
+    }
+    match fields.values_mut().next()?.as_array_mut()?.as_mut_slice() {
+        [Value::String(delimiter), Value::Array(items)] => Some((delimiter.clone(), items)),
         _ => None,
     }
 }
@@ -619,6 +658,7 @@ mod tests {
             json!({"Fn::Sub": ["${P}${B}", {"P": {"Fn::GetAtt": ["A", "B"]}, "B": FROM}]}),
             join(&json!(["my-", {"Fn::If": ["C", FROM, "x"]}])),
             json!({"Fn::If": ["C", join(&json!([FROM, "-x"])), "x"]}),
+            json!({"Fn::Join": ["-", [FROM, {"Fn::If": ["C", {"Ref": "AWS::NoValue"}, "x"]}]]}),
             // Escaped: not a pseudo parameter.
             sub("cdk-hnb659fds-assets-${!AWS::AccountId}-${AWS::Region}"),
         ];
@@ -644,6 +684,11 @@ mod tests {
                 join(&json!(["s3://", {"Fn::If": ["C", TO, key]}, "/k"])),
             ),
             (json!({"Fn::Select": [0, [FROM, "b"]]}), json!({"Fn::Select": [0, [TO, "b"]]})),
+            // A value that may be left out takes its delimiter along: the list stays one.
+            (
+                json!({"Fn::Join": [",", [FROM, {"Fn::If": ["C", {"Ref": "AWS::NoValue"}, FROM]}, "x"]]}),
+                json!({"Fn::Join": [",", [TO, {"Fn::If": ["C", {"Ref": "AWS::NoValue"}, TO]}, "x"]]}),
+            ),
             // Functions that neither fold nor choose.
             (json!({"Fn::Base64": sub(PLACEHOLDER)}), json!({"Fn::Base64": TO})),
             (

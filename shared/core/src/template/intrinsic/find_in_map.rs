@@ -1,38 +1,45 @@
 //! `{"Fn::FindInMap": [mapping, first key, second key]}`: a value of the section `Mappings`.
 //!
-//! Each of the three may be a function. Source: AWS CloudFormation User Guide, "`Fn::FindInMap`".
+//! Each of the three may be a function. A fourth, `{"DefaultValue": value}`, is what it gives where the mapping has none.
+//! Source: AWS CloudFormation User Guide, "`Fn::FindInMap`", "`Fn::FindInMap` enhancements" (rule T8).
 
 use serde_json::Value;
 
-use super::{Evaluate, Function, UNTIL_LATER};
-use crate::error::{Code, Error, Result};
+use super::{Evaluate, Function};
+use crate::error::Result;
 use crate::template::evaluate::eval;
 use crate::template::path::Path;
 use crate::template::survey::Survey;
 use crate::template::{Scope, mappings};
 use crate::value::{Node, Text};
 
+/// The key of the fourth argument.
+const DEFAULT: &str = "DefaultValue";
+
 pub(super) static FUNCTION: Function = Function {
     name: "Fn::FindInMap",
-    takes: "`[mapping, first key, second key]`",
+    takes: "`[mapping, first key, second key]`, and `{\"DefaultValue\": value}` if it is wanted",
     evaluate: Evaluate::Value(evaluate),
     survey,
 };
 
-fn arguments<'v>(argument: &'v Value, at: &Path<'_>) -> Result<&'v [Value; 3]> {
-    if argument.as_array().is_some_and(|items| items.len() == 4) {
-        let message = "`Fn::FindInMap` with a default value is not supported by this release";
-        return Err(Error::new(Code::UnsupportedIntrinsic, message)
-            .hint(UNTIL_LATER)
-            .detail("fragment", FUNCTION.name)
-            .place(&at.place()));
+/// The three keys, and the value of `{"DefaultValue": value}` (language extensions).
+fn arguments<'v>(argument: &'v Value, at: &Path<'_>) -> Result<(&'v [Value], Option<&'v Value>)> {
+    match argument.as_array().map(Vec::as_slice) {
+        Some([keys @ .., Value::Object(last)])
+            if keys.len() == 3 && last.len() == 1 && last.contains_key(DEFAULT) =>
+        {
+            Ok((keys, last.get(DEFAULT)))
+        }
+        Some(keys) if keys.len() == 3 => Ok((keys, None)),
+        _ => Err(FUNCTION.malformed(argument, at)),
     }
-    FUNCTION.arguments(argument, at)
 }
 
 fn evaluate(argument: &Value, scope: &Scope<'_>, at: &Path<'_>) -> Result<Node> {
+    let (expressions, default) = arguments(argument, at)?;
     let mut keys: [String; 3] = Default::default();
-    for (index, (key, expression)) in keys.iter_mut().zip(arguments(argument, at)?).enumerate() {
+    for (index, (key, expression)) in keys.iter_mut().zip(expressions).enumerate() {
         let at = at.index(index);
         let node = eval(expression, scope, &at)?;
         if let Some(reason) = node.unknown() {
@@ -46,14 +53,22 @@ fn evaluate(argument: &Value, scope: &Scope<'_>, at: &Path<'_>) -> Result<Node> 
             .ok_or_else(|| FUNCTION.wrong("needs strings as its keys", &at))?;
     }
     let [map, top, second] = &keys;
-    let value = mappings::find(scope.template, map, top, second, at)?;
-    // Values of mappings are constants: only their form is looked at.
-    eval(value, scope, at)
+    match (mappings::find(scope.template, map, top, second, at), default) {
+        // Values of mappings are constants: only their form is looked at.
+        (Ok(value), _) => eval(value, scope, at),
+        (Err(_), Some(default)) => eval(default, scope, &at.index(3)),
+        (Err(error), None) => Err(error),
+    }
 }
 
 fn survey<'t>(argument: &'t Value, survey: &mut Survey<'t>, at: &Path<'_>) {
     match arguments(argument, at) {
-        Ok(arguments) => survey.items(arguments, at),
+        Ok((keys, default)) => {
+            survey.items(keys, at);
+            if let Some(default) = default {
+                survey.value(default, &at.index(3));
+            }
+        }
         Err(error) => survey.errors.push(error),
     }
 }
@@ -78,7 +93,16 @@ mod tests {
             (json!(["Regions", {"Ref": "Subnets"}, "Ami"]), Err("InvalidIntrinsic")),
             (json!(["Regions", {"Ref": "Password"}, "Ami"]), Err("InvalidIntrinsic")),
             (json!(["Regions", "dev"]), Err("InvalidIntrinsic")),
-            (json!(["Regions", "dev", "Amy", {"DefaultValue": "x"}]), Err("UnsupportedIntrinsic")),
+            (json!(["Regions", "dev", "Amy", {"DefaultValue": "x"}]), Ok(json!("x"))),
+            (json!(["Regions", "dev", "Ami", {"DefaultValue": "x"}]), Ok(json!("ami-2"))),
+            (json!(["None", "dev", "Ami", {"DefaultValue": ["l"]}]), Ok(json!(["l"]))),
+            (json!(["Regions", "dev", "Amy", {"DefaultValue": {"Ref": "Env"}}]), Ok(json!("dev"))),
+            (
+                json!(["Regions", "dev", "Amy", {"DefaultValue": {"Ref": "NewBucket"}}]),
+                Err("known after `NewBucket`"),
+            ),
+            (json!(["Regions", "dev", "Amy", {"Default": "x"}]), Err("InvalidIntrinsic")),
+            (json!(["Regions", "dev", "Amy", "x"]), Err("InvalidIntrinsic")),
         ];
         for (argument, expected) in table {
             let expression = json!({ "Fn::FindInMap": argument });

@@ -2,6 +2,7 @@
 
 mod and;
 mod base64;
+mod cidr;
 mod condition;
 mod equals;
 mod find_in_map;
@@ -10,12 +11,14 @@ pub(super) mod get_stack_output;
 mod if_;
 pub(super) mod import_value;
 mod join;
+mod length;
 mod not;
 mod or;
 mod ref_;
 mod select;
 mod split;
 mod sub;
+mod to_json_string;
 
 use serde_json::{Map, Value};
 
@@ -60,6 +63,9 @@ static FUNCTIONS: &[&Function] = &[
     &import_value::FUNCTION,
     &get_stack_output::FUNCTION,
     &base64::FUNCTION,
+    &cidr::FUNCTION,
+    &length::FUNCTION,
+    &to_json_string::FUNCTION,
     &equals::FUNCTION,
     &and::FUNCTION,
     &or::FUNCTION,
@@ -155,14 +161,11 @@ pub(super) fn no_condition(expression: &Value, at: &Path<'_>) -> Error {
 
 /// Functions that CloudFormation has and this release does not evaluate.
 const LATER: &[&str] = &[
-    "Fn::Cidr",
     "Fn::Contains",
     "Fn::EachMemberEquals",
     "Fn::EachMemberIn",
     "Fn::GetAZs",
-    "Fn::Length",
     "Fn::RefAll",
-    "Fn::ToJsonString",
     "Fn::Transform",
     "Fn::ValueOf",
     "Fn::ValueOfAll",
