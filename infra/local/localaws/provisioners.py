@@ -187,17 +187,27 @@ def trusts(role: dict[str, Any] | None, service: str) -> bool:
     return role is not None and service in document_text(role["AssumeRolePolicyDocument"])
 
 
+def _check_archive(source: Properties) -> None:
+    """What a function or a layer is made of must be there."""
+    from ministack.services import lambda_svc
+
+    if source.get("S3Bucket") and lambda_svc._fetch_code_from_s3(
+            source["S3Bucket"], source.get("S3Key", ""), version_id=source.get("S3ObjectVersion")) is None:
+        raise Refused("InvalidRequest", "Error occurred while GetObject. S3 Error Code: NoSuchKey. "
+                      "S3 Error Message: The specified key does not exist. (Service: Lambda, Status Code: 400)")
+
+
+def _check_layer(properties: Properties) -> None:
+    _check_archive(properties.get("Content") or {})
+
+
 def _check_function(properties: Properties) -> None:
-    from ministack.services import iam, lambda_svc
+    from ministack.services import iam
 
     if not trusts(iam._roles.get(properties.get("Role", "").rsplit("/", 1)[-1]), "lambda.amazonaws.com"):
         raise Refused("InvalidRequest", "The role defined for the function cannot be assumed by Lambda. "
                       "(Service: Lambda, Status Code: 400)")
-    code = properties.get("Code") or {}
-    if code.get("S3Bucket") and lambda_svc._fetch_code_from_s3(
-            code["S3Bucket"], code.get("S3Key", ""), version_id=code.get("S3ObjectVersion")) is None:
-        raise Refused("InvalidRequest", "Error occurred while GetObject. S3 Error Code: NoSuchKey. "
-                      "S3 Error Message: The specified key does not exist. (Service: Lambda, Status Code: 400)")
+    _check_archive(properties.get("Code") or {})
     variables = (properties.get("Environment") or {}).get("Variables") or {}
     if sum(len(str(name)) + len(str(value)) for name, value in variables.items()) > 4096:
         raise Refused("InvalidRequest", "Lambda was unable to configure your environment variables because the "
@@ -277,5 +287,6 @@ def install() -> None:
     _after(handlers["AWS::IAM::Role"], _apply_role)
     _after(handlers["AWS::Lambda::Function"], _apply_function)
     _before_create(handlers["AWS::Lambda::Function"], _check_function)
+    _before_create(handlers["AWS::Lambda::LayerVersion"], _check_layer)
     _end_processes(handlers["AWS::Lambda::Function"])
     _before_create(handlers["AWS::SNS::Subscription"], _check_subscription)

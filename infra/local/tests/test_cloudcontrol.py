@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import time
 import unittest
+import zipfile
 from typing import Any
 
 from botocore.exceptions import ClientError
@@ -22,6 +24,14 @@ def setUpModule() -> None:
 
 def tearDownModule() -> None:
     server.remove()
+
+
+def archive(name: str, text: str) -> bytes:
+    """A zip with one file."""
+    body = io.BytesIO()
+    with zipfile.ZipFile(body, "w") as file:
+        file.writestr(name, text)
+    return body.getvalue()
 
 
 class Case(unittest.TestCase):
@@ -285,6 +295,53 @@ class LiveThings(Case):
         self.assertEqual(self.delete("AWS::Lambda::Function", name)["OperationStatus"], "SUCCESS")
         with self.assertRaises(ProcessLookupError):
             os.kill(process, 0)
+
+    def test_layer(self) -> None:
+        s3 = server.client("s3")
+        s3.create_bucket(Bucket="cc-layers")
+        s3.put_object(Bucket="cc-layers", Key="l.zip", Body=support.bootstrap_zip())
+        state = {"LayerName": "cc-layer", "Content": {"S3Bucket": "cc-layers", "S3Key": "l.zip"}}
+        for missing in ({"S3Bucket": "cc-layers", "S3Key": "x"}, {"S3Bucket": "cc-no-bucket", "S3Key": "l.zip"}):
+            self.refused(self.create("AWS::Lambda::LayerVersion", {**state, "Content": missing}),
+                         "InvalidRequest", "GetObject")
+        first = self.made("AWS::Lambda::LayerVersion", state)
+        self.assertTrue(first.endswith(":layer:cc-layer:1"), first)
+        self.raises("UnsupportedActionException", self.api.update_resource, TypeName="AWS::Lambda::LayerVersion",
+                    Identifier=first, PatchDocument="[]")
+        self.assertTrue(self.made("AWS::Lambda::LayerVersion", state).endswith(":layer:cc-layer:2"))
+        self.assertNotIn("Content", self.read("AWS::Lambda::LayerVersion", first))
+
+    def test_code_in_another_bucket(self) -> None:
+        s3, role = server.client("s3"), server.role("cc-moved")
+        for bucket in ("cc-one", "cc-two"):
+            s3.create_bucket(Bucket=bucket)
+            s3.put_object(Bucket=bucket, Key="f.zip", Body=archive("index.py", (
+                f"import words\ndef handler(event, context):\n    return ['{bucket}', words.SAID]\n")))
+        s3.put_object(Bucket="cc-one", Key="l.zip", Body=archive("python/words.py", "SAID = 'layer'\n"))
+        layer = self.made("AWS::Lambda::LayerVersion", {"Content": {"S3Bucket": "cc-one", "S3Key": "l.zip"}})
+        name = self.made("AWS::Lambda::Function", {
+            "Role": role, "Runtime": "python3.12", "Handler": "index.handler", "Layers": [layer],
+            "Code": {"S3Bucket": "cc-one", "S3Key": "f.zip"}})
+        for bucket in ("cc-one", "cc-two"):
+            event = self.update("AWS::Lambda::Function", name, {
+                "op": "add", "path": "/Code", "value": {"S3Bucket": bucket, "S3Key": "f.zip"}})
+            self.assertEqual(event["OperationStatus"], "SUCCESS", event)
+            answer = server.client("lambda").invoke(FunctionName=name)
+            self.assertEqual(json.load(answer["Payload"]), [bucket, "layer"])
+
+    def test_state_machine_from_s3(self) -> None:
+        s3, role = server.client("s3"), server.role("cc-flow")
+        s3.create_bucket(Bucket="cc-flows")
+        s3.put_object(Bucket="cc-flows", Key="f.json", Body=json.dumps({
+            "StartAt": "A", "States": {"A": {"Type": "Pass", "Result": "${Said}", "End": True}}}))
+        state = {"RoleArn": role, "DefinitionSubstitutions": {"Said": "substituted"},
+                 "DefinitionS3Location": {"Bucket": "cc-flows", "Key": "f.json"}}
+        missing = self.create("AWS::StepFunctions::StateMachine", {
+            **state, "DefinitionS3Location": {"Bucket": "cc-flows", "Key": "x"}})
+        self.assertEqual(missing["OperationStatus"], "FAILED", missing)
+        arn = self.made("AWS::StepFunctions::StateMachine", state)
+        definition = server.client("stepfunctions").describe_state_machine(stateMachineArn=arn)["definition"]
+        self.assertEqual(json.loads(definition)["States"]["A"]["Result"], "substituted")
 
     def test_role_and_inline_policies(self) -> None:
         iam = server.client("iam")
