@@ -114,7 +114,8 @@ fn function(fields: &Map<String, Value>) -> Option<(&str, &Value)> {
     let mut fields = fields.iter();
     match (fields.next(), fields.next()) {
         (Some((name, argument)), None)
-            if name == "Ref" || name == "Condition" || name.starts_with("Fn::") =>
+            // In a policy, `Condition` is an object of its own.
+            if name == "Ref" || name == "Condition" && argument.is_string() || name.starts_with("Fn::") =>
         {
             Some((name, argument))
         }
@@ -179,11 +180,14 @@ impl Walk<'_> {
     /// `Ref`, `Fn::Join`, `Fn::Sub` and `Fn::FindInMap`.
     fn expression(&mut self, value: &mut Value, before: &Edge<'_>, after: &Edge<'_>) -> bool {
         if !self.folds(value) {
-            return match value.as_object_mut().map(|fields| fields.values_mut()) {
-                Some(mut arguments) => {
-                    arguments.next().is_some_and(|it| it.is_array() && self.value(it, &Edge::END, &Edge::END))
-                }
-                None => false,
+            return match value.as_object_mut().and_then(|fields| fields.iter_mut().next()) {
+                Some((name, Value::Array(list))) => match list.as_mut_slice() {
+                    [Value::String(delimiter), parts] if name == "Fn::Join" => {
+                        self.chosen(delimiter, parts, before, after)
+                    }
+                    _ => self.each(list, &Edge::END, &Edge::END),
+                },
+                _ => false,
             };
         }
         let mut scratch = std::mem::take(&mut self.scratch);
@@ -221,6 +225,31 @@ impl Walk<'_> {
             *value = joined(new);
         }
         any
+    }
+
+    /// Redirects in the parts of a `Fn::Join` that a `Fn::If` chooses. Each list is joined by itself, so that its items have
+    /// each other for neighbours; a list that changes becomes one item, which joins to the same.
+    fn chosen(&mut self, delimiter: &str, parts: &mut Value, before: &Edge<'_>, after: &Edge<'_>) -> bool {
+        if let Value::Array(items) = parts {
+            let mut whole = json!({ "Fn::Join": [delimiter, std::mem::take(items)] });
+            let any = self.expression(&mut whole, before, after);
+            *parts = if any {
+                json!([whole])
+            } else {
+                whole.pointer_mut("/Fn::Join/1").map(Value::take).unwrap_or_default()
+            };
+            return any;
+        }
+        match parts.get_mut("Fn::If").and_then(Value::as_array_mut) {
+            Some(choices) => {
+                let mut any = false;
+                for choice in choices.iter_mut().skip(1) {
+                    any |= self.chosen(delimiter, choice, before, after);
+                }
+                any
+            }
+            None => self.value(parts, &Edge::END, &Edge::END),
+        }
     }
 
     /// Whether an expression is text and parts in a known order.
@@ -621,6 +650,9 @@ mod tests {
             json!({"Fn::If": ["C", join(&json!([FROM, "-x"])), "x"]}),
             // Escaped: not a pseudo parameter.
             sub("cdk-hnb659fds-assets-${!AWS::AccountId}-${AWS::Region}"),
+            // Parts that are a choice of lists have the delimiter, and each other, for neighbours.
+            json!({"Fn::Join": ["-", {"Fn::If": ["C", [FROM, "x"], ["y"]]}]}),
+            json!({"Fn::Join": ["", {"Fn::If": ["C", ["my-", FROM], ["y"]]}]}),
         ];
         for value in table {
             assert_eq!(rewritten(&value), (value.clone(), vec![]), "{value}");
@@ -644,6 +676,19 @@ mod tests {
                 join(&json!(["s3://", {"Fn::If": ["C", TO, key]}, "/k"])),
             ),
             (json!({"Fn::Select": [0, [FROM, "b"]]}), json!({"Fn::Select": [0, [TO, "b"]]})),
+            (
+                json!({"Fn::Join": [",", {"Fn::If": ["C", [FROM, "x"], ["y"]]}]}),
+                json!({"Fn::Join": [",", {"Fn::If": ["C", [format!("{TO},x")], ["y"]]}]}),
+            ),
+            (
+                json!({"Fn::Join": ["", {"Fn::If": ["C", [FROM], ["y"]]}]}),
+                json!({"Fn::Join": ["", {"Fn::If": ["C", [TO], ["y"]]}]}),
+            ),
+            // No reference to a condition: those are names.
+            (
+                json!({"Condition": {"StringLike": {"s3:prefix": FROM}}}),
+                json!({"Condition": {"StringLike": {"s3:prefix": TO}}}),
+            ),
             // Functions that neither fold nor choose.
             (json!({"Fn::Base64": sub(PLACEHOLDER)}), json!({"Fn::Base64": TO})),
             (
@@ -751,9 +796,11 @@ mod reference {
     /// Stands for what is not constant in a finished text. Any letter: it counts as a part of a name.
     const UNKNOWN: char = 'U';
 
+    const ACCOUNT: &str = "123456789012";
+
     fn constant(name: &str) -> Option<&'static str> {
         match name {
-            "AWS::AccountId" => Some("123456789012"),
+            "AWS::AccountId" => Some(ACCOUNT),
             "AWS::Region" => Some("eu-west-1"),
             "P" => Some("s"),
             "S" => Some("/"),
@@ -766,6 +813,10 @@ mod reference {
         match value {
             Value::String(text) => text.clone(),
             Value::Object(fields) => match fields.iter().next() {
+                Some((name, argument)) if name == "Fn::FindInMap" => {
+                    assert_eq!(argument, &json!(["M", "a", "b"]));
+                    ACCOUNT.to_owned()
+                }
                 Some((name, argument)) if name == "Ref" => look_up(argument.as_str().unwrap(), None),
                 Some((name, argument)) if name == "Fn::GetAtt" => {
                     format!(
@@ -868,6 +919,7 @@ mod reference {
             2 => prop_oneof![Just("AWS::AccountId"), Just("AWS::Region"), Just("P"), Just("S"), Just("Other")]
                 .prop_map(|name| json!({ "Ref": name })),
             1 => Just(json!({ "Fn::GetAtt": ["Res", "Name"] })),
+            1 => Just(json!({ "Fn::FindInMap": ["M", "a", "b"] })),
             2 => sub_text().prop_map(|text| json!({ "Fn::Sub": text })),
         ];
         leaf.prop_recursive(3, 24, 5, |inner| {
@@ -890,7 +942,10 @@ mod reference {
             table.forget_keys();
             let names = ["AWS::AccountId", "AWS::Region", "P", "S"];
             let values = names.map(|name| (name.to_owned(), constant(name).unwrap().to_owned())).into();
-            let mut template = json!({ "Resources": { "R": { "Properties": { "P": tree } } } });
+            let mut template = json!({
+                "Mappings": { "M": { "a": { "b": ACCOUNT } } },
+                "Resources": { "R": { "Properties": { "P": tree } } },
+            });
             let done = table.rewrite(&mut template, &Constants { values });
             let after = &template["Resources"]["R"]["Properties"]["P"];
             let expected = slow(&evaluate(&tree));
