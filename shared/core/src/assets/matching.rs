@@ -25,6 +25,10 @@ impl Edge<'_> {
     pub const END: Edge<'static> = Edge { text: Cow::Borrowed(""), open: false };
     /// Something that is not known.
     pub const OPEN: Edge<'static> = Edge { text: Cow::Borrowed(""), open: true };
+
+    pub fn is_end(&self) -> bool {
+        self.text.is_empty() && !self.open
+    }
 }
 
 /// What is known while matches are decided.

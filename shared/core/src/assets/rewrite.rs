@@ -114,7 +114,8 @@ fn function(fields: &Map<String, Value>) -> Option<(&str, &Value)> {
     let mut fields = fields.iter();
     match (fields.next(), fields.next()) {
         (Some((name, argument)), None)
-            if name == "Ref" || name == "Condition" || name.starts_with("Fn::") =>
+            // In a policy, `Condition` is an object of its own.
+            if name == "Ref" || name == "Condition" && argument.is_string() || name.starts_with("Fn::") =>
         {
             Some((name, argument))
         }
@@ -182,11 +183,14 @@ impl Walk<'_> {
             return self.loose(&delimiter, items, before, after);
         }
         if !self.folds(value) {
-            return match value.as_object_mut().map(|fields| fields.values_mut()) {
-                Some(mut arguments) => {
-                    arguments.next().is_some_and(|it| it.is_array() && self.value(it, &Edge::END, &Edge::END))
-                }
-                None => false,
+            return match value.as_object_mut().and_then(|fields| fields.iter_mut().next()) {
+                Some((name, Value::Array(list))) => match list.as_mut_slice() {
+                    [Value::String(delimiter), parts] if name == "Fn::Join" => {
+                        self.chosen(delimiter, parts, before, after)
+                    }
+                    _ => self.each(list, &Edge::END, &Edge::END),
+                },
+                _ => false,
             };
         }
         let mut scratch = std::mem::take(&mut self.scratch);
@@ -229,14 +233,50 @@ impl Walk<'_> {
     /// The values of a `Fn::Join` some of which may be left out, each by itself.
     fn loose(&mut self, delimiter: &str, items: &mut [Value], before: &Edge<'_>, after: &Edge<'_>) -> bool {
         let beside = Edge { text: delimiter.into(), open: true };
-        let last = items.len().saturating_sub(1);
+        // Where all between a value and the end may be left out, it may meet what is outside: that is not known here.
+        let first = items.iter().take_while(|item| chooses(item)).count();
+        let last = items.len() - items.iter().rev().take_while(|item| chooses(item)).count();
+        let count = items.len();
         let mut any = false;
         for (n, item) in items.iter_mut().enumerate() {
-            let left = if n == 0 { before } else { &beside };
-            let right = if n == last { after } else { &beside };
+            let left = match n {
+                0 => before,
+                n if n <= first && !before.is_end() => &Edge::OPEN,
+                _ => &beside,
+            };
+            let right = match n + 1 {
+                n if n == count => after,
+                n if n >= last && !after.is_end() => &Edge::OPEN,
+                _ => &beside,
+            };
             any |= self.value(item, left, right);
         }
         any
+    }
+
+    /// Redirects in the parts of a `Fn::Join` that a `Fn::If` chooses. Each list is joined by itself, so that its items have
+    /// each other for neighbours; a list that changes becomes one item, which joins to the same.
+    fn chosen(&mut self, delimiter: &str, parts: &mut Value, before: &Edge<'_>, after: &Edge<'_>) -> bool {
+        if let Value::Array(items) = parts {
+            let mut whole = json!({ "Fn::Join": [delimiter, std::mem::take(items)] });
+            let any = self.expression(&mut whole, before, after);
+            *parts = if any {
+                json!([whole])
+            } else {
+                whole.pointer_mut("/Fn::Join/1").map(Value::take).unwrap_or_default()
+            };
+            return any;
+        }
+        match parts.get_mut("Fn::If").and_then(Value::as_array_mut) {
+            Some(choices) => {
+                let mut any = false;
+                for choice in choices.iter_mut().skip(1) {
+                    any |= self.chosen(delimiter, choice, before, after);
+                }
+                any
+            }
+            None => self.value(parts, &Edge::END, &Edge::END),
+        }
     }
 
     /// Whether an expression is text and parts in a known order.
@@ -395,12 +435,16 @@ fn join(argument: &Value) -> Option<(&str, &[Value])> {
 
 /// Whether values may be left out with their delimiter: `AWS::NoValue`, by itself or as what a function chooses.
 fn is_loose((delimiter, items): (&str, &[Value])) -> bool {
-    let chooses = |item: &Value| match item.as_object().and_then(function) {
+    !delimiter.is_empty() && items.iter().any(chooses)
+}
+
+/// Whether a value may be `AWS::NoValue`.
+fn chooses(item: &Value) -> bool {
+    match item.as_object().and_then(function) {
         Some(("Ref", argument)) => argument == "AWS::NoValue",
         Some((name, _)) => matches!(shape(name), Shape::Chooses),
         None => false,
-    };
-    !delimiter.is_empty() && items.iter().any(chooses)
+    }
 }
 
 /// Delimiter and items of a `Fn::Join` that [`is_loose`].
@@ -659,8 +703,18 @@ mod tests {
             join(&json!(["my-", {"Fn::If": ["C", FROM, "x"]}])),
             json!({"Fn::If": ["C", join(&json!([FROM, "-x"])), "x"]}),
             json!({"Fn::Join": ["-", [FROM, {"Fn::If": ["C", {"Ref": "AWS::NoValue"}, "x"]}]]}),
+            // Left out, a value leaves its neighbour to what is outside.
+            join(
+                &json!(["my-", {"Fn::Join": ["/", [{"Fn::If": ["C", {"Ref": "AWS::NoValue"}, "x"]}, FROM]]}]),
+            ),
+            join(
+                &json!([{"Fn::Join": ["/", [FROM, {"Fn::If": ["C", {"Ref": "AWS::NoValue"}, "x"]}]]}, "-backup"]),
+            ),
             // Escaped: not a pseudo parameter.
             sub("cdk-hnb659fds-assets-${!AWS::AccountId}-${AWS::Region}"),
+            // Parts that are a choice of lists have the delimiter, and each other, for neighbours.
+            json!({"Fn::Join": ["-", {"Fn::If": ["C", [FROM, "x"], ["y"]]}]}),
+            json!({"Fn::Join": ["", {"Fn::If": ["C", ["my-", FROM], ["y"]]}]}),
         ];
         for value in table {
             assert_eq!(rewritten(&value), (value.clone(), vec![]), "{value}");
@@ -688,6 +742,19 @@ mod tests {
             (
                 json!({"Fn::Join": [",", [FROM, {"Fn::If": ["C", {"Ref": "AWS::NoValue"}, FROM]}, "x"]]}),
                 json!({"Fn::Join": [",", [TO, {"Fn::If": ["C", {"Ref": "AWS::NoValue"}, TO]}, "x"]]}),
+            ),
+            (
+                json!({"Fn::Join": [",", {"Fn::If": ["C", [FROM, "x"], ["y"]]}]}),
+                json!({"Fn::Join": [",", {"Fn::If": ["C", [format!("{TO},x")], ["y"]]}]}),
+            ),
+            (
+                json!({"Fn::Join": ["", {"Fn::If": ["C", [FROM], ["y"]]}]}),
+                json!({"Fn::Join": ["", {"Fn::If": ["C", [TO], ["y"]]}]}),
+            ),
+            // No reference to a condition: those are names.
+            (
+                json!({"Condition": {"StringLike": {"s3:prefix": FROM}}}),
+                json!({"Condition": {"StringLike": {"s3:prefix": TO}}}),
             ),
             // Functions that neither fold nor choose.
             (json!({"Fn::Base64": sub(PLACEHOLDER)}), json!({"Fn::Base64": TO})),
@@ -796,9 +863,11 @@ mod reference {
     /// Stands for what is not constant in a finished text. Any letter: it counts as a part of a name.
     const UNKNOWN: char = 'U';
 
+    const ACCOUNT: &str = "123456789012";
+
     fn constant(name: &str) -> Option<&'static str> {
         match name {
-            "AWS::AccountId" => Some("123456789012"),
+            "AWS::AccountId" => Some(ACCOUNT),
             "AWS::Region" => Some("eu-west-1"),
             "P" => Some("s"),
             "S" => Some("/"),
@@ -811,6 +880,10 @@ mod reference {
         match value {
             Value::String(text) => text.clone(),
             Value::Object(fields) => match fields.iter().next() {
+                Some((name, argument)) if name == "Fn::FindInMap" => {
+                    assert_eq!(argument, &json!(["M", "a", "b"]));
+                    ACCOUNT.to_owned()
+                }
                 Some((name, argument)) if name == "Ref" => look_up(argument.as_str().unwrap(), None),
                 Some((name, argument)) if name == "Fn::GetAtt" => {
                     format!(
@@ -913,6 +986,7 @@ mod reference {
             2 => prop_oneof![Just("AWS::AccountId"), Just("AWS::Region"), Just("P"), Just("S"), Just("Other")]
                 .prop_map(|name| json!({ "Ref": name })),
             1 => Just(json!({ "Fn::GetAtt": ["Res", "Name"] })),
+            1 => Just(json!({ "Fn::FindInMap": ["M", "a", "b"] })),
             2 => sub_text().prop_map(|text| json!({ "Fn::Sub": text })),
         ];
         leaf.prop_recursive(3, 24, 5, |inner| {
@@ -935,7 +1009,10 @@ mod reference {
             table.forget_keys();
             let names = ["AWS::AccountId", "AWS::Region", "P", "S"];
             let values = names.map(|name| (name.to_owned(), constant(name).unwrap().to_owned())).into();
-            let mut template = json!({ "Resources": { "R": { "Properties": { "P": tree } } } });
+            let mut template = json!({
+                "Mappings": { "M": { "a": { "b": ACCOUNT } } },
+                "Resources": { "R": { "Properties": { "P": tree } } },
+            });
             let done = table.rewrite(&mut template, &Constants { values });
             let after = &template["Resources"]["R"]["Properties"]["P"];
             let expected = slow(&evaluate(&tree));
