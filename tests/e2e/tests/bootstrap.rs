@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "what goes wrong in a test's own helpers fails the test")]
 
 use cdkd_e2e::{App, Stack, World, world};
-use cdkd_test_support::{ACCOUNT, Error, Options};
+use cdkd_test_support::{ACCOUNT, Error, Json, Options};
 use cdkd_wire::Rule;
 use serde_json::{Value, json};
 
@@ -306,6 +306,12 @@ fn a18_an_estate_without_records_goes_whole_and_can_be_made_again() {
     let theirs = "<NotificationConfiguration><QueueConfiguration><Id>theirs</Id>\
         <Queue>arn:aws:sqs:us-east-1:123456789012:theirs</Queue><Event>s3:ObjectRemoved:*</Event>\
         </QueueConfiguration></NotificationConfiguration>";
+    let from_s3 = json!({"Version": "2012-10-17", "Statement": [{
+        "Effect": "Allow", "Principal": {"Service": "s3.amazonaws.com"}, "Action": "sqs:SendMessage",
+        "Resource": format!("arn:aws:sqs:us-east-1:{ACCOUNT}:theirs"),
+    }]});
+    let queue = json!({"QueueName": "theirs", "Attributes": {"Policy": from_s3.to_string()}});
+    world.aws.api().json(Json::Sqs, "CreateQueue", &queue).unwrap();
     let path = format!("/{state}?notification");
     let answer = world.aws.api().rest("s3", http::Method::PUT, &path, &[], theirs.as_bytes()).unwrap();
     assert!(answer.status.is_success(), "{}", answer.text());

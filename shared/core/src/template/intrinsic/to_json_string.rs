@@ -55,7 +55,7 @@ fn write(node: &Node, out: &mut Text) {
         }
         Node::List(items) => {
             let items = items.iter().filter(|item| **item != Node::NoValue);
-            write_all(out, ('[', ']'), items, |item, out| write(item, out));
+            write_all(out, ('[', ']'), items, write);
         }
         Node::Map(map) => {
             let fields = map.iter().filter(|(_, item)| **item != Node::NoValue);
