@@ -240,25 +240,35 @@ impl Node {
 
     /// The stored form with a mark wherever something is not known yet, to compare and to show in a plan.
     pub fn preview(&self) -> Value {
+        self.shown(&|reason| format!("({reason})"))
+    }
+
+    /// The same with a character of names in the place of what is not known, which may continue a name on either side.
+    pub fn outline(&self) -> Value {
+        self.shown(&|_| "_".to_owned())
+    }
+
+    fn shown(&self, unknown: &dyn Fn(&Reason) -> String) -> Value {
         match self {
             Node::Text(text) => {
                 let parts = text.0.iter().map(|piece| match piece {
                     Piece::Plain(text) => text.clone(),
                     Piece::Secret(secret) => secret.token.clone(),
-                    Piece::Unknown(reason) => format!("({reason})"),
+                    Piece::Unknown(reason) => unknown(reason),
                 });
                 Value::String(parts.collect())
             }
             Node::List(items) => {
-                Value::Array(items.iter().filter(|item| **item != Node::NoValue).map(Node::preview).collect())
+                let items = items.iter().filter(|item| **item != Node::NoValue);
+                Value::Array(items.map(|item| item.shown(unknown)).collect())
             }
             Node::Map(map) => Value::Object(
                 map.iter()
                     .filter(|(_, item)| **item != Node::NoValue)
-                    .map(|(key, item)| (key.clone(), item.preview()))
+                    .map(|(key, item)| (key.clone(), item.shown(unknown)))
                     .collect(),
             ),
-            Node::Unknown(reason) => Value::String(format!("({reason})")),
+            Node::Unknown(reason) => Value::String(unknown(reason)),
             Node::Null | Node::NoValue => Value::Null,
             Node::Bool(flag) => Value::Bool(*flag),
             Node::Number(number) => Value::Number(number.clone()),

@@ -331,6 +331,13 @@ fn a19_a29_what_moves_to_another_storage_alone_is_an_update_and_told_apart() {
     assert!(plan.warnings[0].ends_with("updated: `Setting`; replaced: `Layer`"), "{:?}", plan.warnings);
     assert_eq!(Plan::from_document(&plan.to_document()).unwrap(), plan);
 
+    // Beside what is not known yet it is a part of another name, which the deploy will tell.
+    let (_, mut setting, _) = of(testing::FROM, 1);
+    setting["Value"] = json!({"Fn::Join": ["", [{"Ref": "New"}, testing::FROM]]});
+    case.template["Resources"]["New"] = json!({"Type": "AWS::SQS::Queue"});
+    case.template["Resources"]["Setting"]["Properties"] = setting;
+    case.plan().unwrap();
+
     // What a rewrite has missed is refused, with its place.
     let (_, setting, _) = of(testing::FROM, 1);
     case.template["Resources"]["Setting"]["Properties"] = setting;

@@ -292,7 +292,7 @@ impl<'t> Tree<'t> {
         if self.root.assets.is_empty() {
             return Ok(());
         }
-        let found = self.root.assets.audit(&value.preview());
+        let found = self.root.assets.audit(&value.outline());
         Error::all(found.iter().map(|finding| finding.error(place())).collect())
     }
 
