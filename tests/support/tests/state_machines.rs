@@ -39,6 +39,7 @@ impl Machines {
         ] {
             let definition = [
                 ("ReadAssembly", "read-assembly"),
+                ("PublishAssets", "publish-assets"),
                 ("SaveState", "save-state"),
                 ("Resolve", "resolve"),
                 ("Provision", "provision"),
@@ -51,7 +52,7 @@ impl Machines {
             api.json(Json::StepFunctions, "CreateStateMachine", &request)?;
         }
         let code = Archive::default().executable("bootstrap", include_bytes!("stub.py").to_vec()).zip(6)?;
-        for function in ["read-assembly", "save-state", "resolve", "provision"] {
+        for function in ["read-assembly", "publish-assets", "save-state", "resolve", "provision"] {
             create_function(api, &format!("stub-{function}"), &code)?;
         }
         Ok(Self { aws })
@@ -396,6 +397,27 @@ fn deploys_that_end_early() {
     );
     let stacks = json!([{"stack": "Db", "region": "us-east-1"}, {"stack": "Web", "region": "us-east-1"}]);
     assert_eq!(run.outcome.output, Some(json!({"outcome": "planned", "stacks": stacks})));
+
+    // Assets, before the lock: again until all are there, then nothing else if nothing else is asked for.
+    let web = json!([{"stack": "Web", "region": "us-east-1"}]);
+    let again =
+        json!([{"done": false, "published": 1, "skipped": 3, "left": 2}, {"published": 2, "skipped": 4}]);
+    let run = deploy(
+        json!({"publish": web, "publishOnly": true, "script": {"publish-assets": again}}),
+        "Read assembly, Anything to deploy?, Publish assets, All published?, Publish assets, All published?, \
+         Published assets",
+    );
+    let answer = run.outcome.output.unwrap();
+    assert_eq!(
+        (&answer["outcome"], &answer["counts"]),
+        (&json!("published"), &json!({"published": 3, "skipped": 3}))
+    );
+    deploy(json!({"publishOnly": true}), "Read assembly, Anything to deploy?, Published assets");
+    let run = deploy(
+        json!({"publish": web, "script": {"publish-assets": [failure("AccessDenied")]}}),
+        "Read assembly, Anything to deploy?, Publish assets, Explain error, Deploy failed",
+    );
+    assert_eq!(run.outcome.error.as_deref(), Some("AccessDenied"));
 
     // Refused before the lock: our cause, unwrapped. What is not ours is put into that form.
     let refused = |answer: Value| {
