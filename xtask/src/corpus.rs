@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use cdkd_core::assembly::asset_manifest::AssetManifest;
 use cdkd_core::assets::rewrite::Constants;
-use cdkd_core::assets::table::{Here, Storage, Table};
+use cdkd_core::assets::table::{Here, Storage, Table, keys};
 use cdkd_test_support::workspace;
 use serde_json::Value;
 
@@ -63,10 +63,11 @@ fn a1_no_template_of_real_assemblies_names_the_storage_that_its_assets_left() {
             .iter()
             .filter_map(|(_, it)| AssetManifest::parse(it.to_string().as_bytes(), "x.assets.json").ok())
             .collect();
-        let table = Table::new(&manifests, &manifests, here, Some(&storage));
+        let keys = keys(&manifests, here);
+        let table = Table::new(&manifests, &keys, here, Some(&storage));
         for (path, template) in all {
             let mut same = template.clone();
-            Table::new(&manifests, &manifests, here, None).rewrite(&mut same, &constants);
+            Table::new(&manifests, &keys, here, None).rewrite(&mut same, &constants);
             assert_eq!(same, template, "{}", path.display());
 
             let (mut table, mut moved) = (table.clone(), template.clone());

@@ -11,7 +11,7 @@ mod info;
 use cdkd_aws::buckets::Bucket;
 use cdkd_aws::edge::Invocation;
 use cdkd_aws::registry::Repository;
-use cdkd_core::assets::marker::{Marker, chosen, unknown_field};
+use cdkd_core::assets::marker::{Marker, chosen};
 use cdkd_core::assets::table::Storage;
 use cdkd_core::name::Region;
 use cdkd_core::{Code, Error, Result};
@@ -19,7 +19,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 #[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Event {
     region: Option<String>,
     #[serde(default)]
@@ -35,9 +35,6 @@ pub(crate) struct Event {
     include_state_bucket: bool,
 }
 
-const FIELDS: [&str; 8] =
-    ["region", "action", "assets", "assetBucket", "containerRepo", "force", "dryRun", "includeStateBucket"];
-
 #[derive(Clone, Copy, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 enum Action {
@@ -49,9 +46,6 @@ enum Action {
 
 /// See the module.
 pub async fn handle(event: Value, invocation: Invocation) -> Result<Value> {
-    if let Some(error) = event.as_object().and_then(|input| unknown_field(input, &FIELDS)) {
-        return Err(error);
-    }
     let event: Event = serde_json::from_value(event).map_err(|error| {
         Error::new(Code::InvalidInput, format!("the payload of bootstrap: {error}"))
             .hint("`action` is `create`, `info` or `destroy`")

@@ -8,7 +8,7 @@ use cdkd_core::assembly::{SelectedStack, Selection};
 use cdkd_core::assets::collect::{File, collect};
 use cdkd_core::assets::mode::{exposed, opted_out};
 use cdkd_core::assets::rewrite::Constants;
-use cdkd_core::assets::table::{Here, Storage, Table};
+use cdkd_core::assets::table::{Here, Keys, Storage, Table, keys};
 use cdkd_core::name::Region;
 use cdkd_core::state::tree::key_of;
 use cdkd_core::template::{Known, Tree};
@@ -22,6 +22,8 @@ use serde_json::Value;
 pub(crate) struct Storages {
     /// `None`: assets go where the assembly says.
     regions: BTreeMap<Region, Option<Storage>>,
+    /// Of all assets of the run, as they are in each region with storage of its own.
+    keys: BTreeMap<Region, Keys>,
     /// The app stays with the storage of `cdk bootstrap`, and knows why.
     opted_out: bool,
 }
@@ -45,7 +47,8 @@ impl Storages {
         publish_only: bool,
         cdk_json: impl Future<Output = Result<Option<Vec<u8>>>>,
     ) -> Result<Self> {
-        let stacks = selection.stacks.iter().filter(|stack| is_exposed(stack));
+        let exposed = |stack: &&SelectedStack| Table::is_needed(&stack.asset_manifests, here(stack));
+        let stacks = selection.stacks.iter().filter(exposed);
         let exposed: BTreeSet<Region> = stacks.map(|stack| stack.region.clone()).collect();
         if exposed.is_empty() {
             return Ok(Self::default());
@@ -65,19 +68,24 @@ impl Storages {
             }
             Ok::<_, Error>((region, storage))
         };
-        let regions = try_join_all(exposed.into_iter().map(read)).await?.into_iter().collect();
-        Ok(Self { regions, opted_out: false })
+        let regions: BTreeMap<_, _> =
+            try_join_all(exposed.into_iter().map(read)).await?.into_iter().collect();
+        let account = &invocation.settings.account;
+        let all = || selection.stacks.iter().flat_map(|stack| &stack.asset_manifests);
+        let own = regions.iter().filter(|(_, storage)| storage.is_some());
+        let keys = own.map(|(region, _)| (region.clone(), keys(all(), Here { account, region }))).collect();
+        Ok(Self { regions, keys, opted_out: false })
     }
 
-    /// What the assets of a stack come to. `selection`: all stacks of the run, whose assets it may refer to.
+    /// What the assets of a stack come to.
     ///
     /// # Errors
     /// `UnsupportedAsset`, `InvalidAssembly`.
-    pub fn of(&self, stack: &SelectedStack, selection: &Selection) -> Result<Assets> {
+    pub fn of(&self, stack: &SelectedStack) -> Result<Assets> {
         stack.check_synthesizer()?;
         let storage = self.regions.get(&stack.region).and_then(Option::as_ref);
-        let known = selection.stacks.iter().flat_map(|stack| &stack.asset_manifests);
-        let table = Table::new(&stack.asset_manifests, known, here(stack), storage);
+        let keys = self.keys.get(&stack.region).cloned().unwrap_or_default();
+        let table = Table::new(&stack.asset_manifests, &keys, here(stack), storage);
         let address = |bucket: &str, key: &str, region: Option<&str>| Ok(table.address(bucket, key, region));
         let files = collect(stack.name.as_str(), &stack.asset_manifests, &stack.template_paths(), address)?;
         Ok(Assets { table, files })
@@ -93,13 +101,6 @@ impl Storages {
 
 fn here(stack: &SelectedStack) -> Here<'_> {
     Here { account: &stack.account, region: &stack.region }
-}
-
-/// Whether any asset of the stack is destined for what `cdk bootstrap` makes by default.
-fn is_exposed(stack: &SelectedStack) -> bool {
-    // Any other storage would tell as well.
-    let other = Storage { bucket: String::new(), repository: String::new() };
-    !Table::new(&stack.asset_manifests, [], here(stack), Some(&other)).is_empty()
 }
 
 /// What references are folded with: what is constant for the deploy in each stack of a tree.

@@ -200,7 +200,7 @@ async fn check<'s>(
 ) -> Result<Vec<LaidOut<'s>>> {
     let (mut stacks, mut errors) = (Vec::new(), Vec::new());
     for stack in &selection.stacks {
-        match check_stack(invocation, selection, stack, input, storages).await {
+        match check_stack(invocation, stack, input, storages).await {
             Ok(laid_out) => stacks.push(laid_out),
             Err(error) => errors.push(error),
         }
@@ -211,12 +211,11 @@ async fn check<'s>(
 
 async fn check_stack<'s>(
     invocation: &Invocation,
-    selection: &Selection,
     stack: &'s SelectedStack,
     input: &DeployInput,
     storages: &Storages,
 ) -> Result<LaidOut<'s>> {
-    let mut assets = storages.of(stack, selection)?;
+    let mut assets = storages.of(stack)?;
     let templates = if input.options.publish_only {
         Templates::default()
     } else {

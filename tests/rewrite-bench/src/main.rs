@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use cdkd_core::assembly::asset_manifest::AssetManifest;
 use cdkd_core::assets::rewrite::Constants;
-use cdkd_core::assets::table::{Here, Storage, Table};
+use cdkd_core::assets::table::{Here, Storage, Table, keys};
 use serde_json::{Map, Value, json};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -116,7 +116,7 @@ fn table(qualifiers: usize) -> Result<Table> {
     let storage =
         Storage { bucket: "cdkd-assets-123456789012-us-east-1".into(), repository: "cdkd-images".into() };
     let here = Here { account: &account, region: &region };
-    Ok(Table::new(std::slice::from_ref(&manifest), [&manifest], here, Some(&storage)))
+    Ok(Table::new(std::slice::from_ref(&manifest), &keys([&manifest], here), here, Some(&storage)))
 }
 
 /// A template of so many strings, of which every so many-th names the bucket; with `functions` one in ten is a `Fn::Sub`,

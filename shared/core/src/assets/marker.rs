@@ -6,7 +6,7 @@
 use serde_json::{Map, Value, json};
 
 use super::table::Storage;
-use crate::error::{Code, Error, Result, nearest};
+use crate::error::{Code, Error, Result};
 use crate::name::{Account, Region};
 
 /// The newest form of the storage that this cdkd knows.
@@ -194,17 +194,6 @@ fn is_repository(name: &str) -> bool {
     (2..=256).contains(&name.len()) && name.split('/').all(word)
 }
 
-/// The fields of an input that are not known, for an error that names them: a misspelled `force` must not be passed over.
-pub fn unknown_field(input: &Map<String, Value>, known: &[&str]) -> Option<Error> {
-    let field = input.keys().find(|key| !known.contains(&key.as_str()))?;
-    let error =
-        Error::new(Code::InvalidInput, format!("the payload of bootstrap has an unknown field `{field}`"));
-    Some(match nearest(field, known.iter().copied()) {
-        Some(near) => error.hint(format!("did you mean `{near}`?")),
-        None => error.hint(format!("known are {}", known.join(", "))),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -316,12 +305,5 @@ mod tests {
         for (name, fits) in table {
             assert_eq!(is_repository(name), fits, "{name}");
         }
-    }
-
-    #[test]
-    fn f5_a_misspelled_field_is_named() {
-        let error = unknown_field(json!({"forse": true}).as_object().unwrap(), &["force", "region"]).unwrap();
-        assert_eq!(error.hint_text(), Some("did you mean `force`?"));
-        assert!(unknown_field(json!({"force": true}).as_object().unwrap(), &["force"]).is_none());
     }
 }

@@ -7,6 +7,7 @@
 //! Source: `seeds/asset-storage.txt`, sections 6 to 8; `seeds/tables.md`, "8 Which destinations are redirected".
 
 use std::collections::BTreeSet;
+use std::rc::Rc;
 use std::sync::OnceLock;
 
 use memchr::memmem::Finder;
@@ -60,11 +61,25 @@ pub struct Table {
     left: BTreeSet<String>,
     /// Object keys and image tags of the manifest. `None` where they are not at hand.
     #[serde(skip)]
-    keys: Option<BTreeSet<String>>,
+    keys: Option<Keys>,
     #[serde(skip)]
     place: Option<Filled>,
     #[serde(skip)]
     needle: OnceLock<Option<Box<Finder<'static>>>>,
+}
+
+/// Object keys and image tags of assets, shared by the tables of a run.
+pub type Keys = Rc<BTreeSet<String>>;
+
+/// The keys of all assets of these manifests.
+pub fn keys<'m>(manifests: impl IntoIterator<Item = &'m AssetManifest>, here: Here<'_>) -> Keys {
+    let place = Filled::of(here);
+    let keys = manifests.into_iter().flat_map(|manifest| {
+        let files = manifest.files.values().flat_map(|it| it.destinations.values().map(|to| &to.key));
+        let images = manifest.images.values().flat_map(|it| it.destinations.values().map(|to| &to.tag));
+        files.chain(images)
+    });
+    Rc::new(keys.map(|key| place.fill(key)).collect())
 }
 
 /// What fills in the placeholders of a manifest.
@@ -75,6 +90,10 @@ struct Filled {
 }
 
 impl Filled {
+    fn of(here: Here<'_>) -> Self {
+        Self { account: here.account.to_string(), region: here.region.clone() }
+    }
+
     fn fill(&self, text: &str) -> String {
         if !text.contains("${") {
             return text.to_owned();
@@ -115,46 +134,27 @@ impl Finding {
 impl Table {
     /// The table of a stack. Without `storage` it is empty, and everything stays as the assembly says.
     ///
-    /// `manifests`: those of the stack; `known`: those of the whole run, whose assets it may refer to.
-    pub fn new<'m>(
-        manifests: &[AssetManifest],
-        known: impl IntoIterator<Item = &'m AssetManifest>,
-        here: Here<'_>,
-        storage: Option<&Storage>,
-    ) -> Self {
-        let place = Filled { account: here.account.to_string(), region: here.region.clone() };
-        let mut table = Self { place: Some(place.clone()), ..Self::default() };
-        let Some(storage) = storage else { return table };
-        for manifest in manifests {
-            let files = manifest.files.values().flat_map(|file| file.destinations.values());
-            for to in files {
-                table.add(Kind::Bucket, &to.bucket, to.access.region.as_deref(), &storage.bucket);
-            }
-            let images = manifest.images.values().flat_map(|image| image.destinations.values());
-            for to in images {
-                table.add(Kind::Repository, &to.repository, to.access.region.as_deref(), &storage.repository);
+    /// `manifests`: those of the stack; `keys`: of all assets of the run that it may refer to.
+    pub fn new(manifests: &[AssetManifest], keys: &Keys, here: Here<'_>, storage: Option<&Storage>) -> Self {
+        let place = Filled::of(here);
+        let mut redirections: Vec<Redirection> = Vec::new();
+        if let Some(storage) = storage {
+            for (kind, from) in exposed(manifests, &place) {
+                let to = match kind {
+                    Kind::Bucket => &storage.bucket,
+                    Kind::Repository => &storage.repository,
+                };
+                if redirections.iter().all(|known| (known.kind, &known.from) != (kind, &from)) {
+                    redirections.push(Redirection { kind, from, to: to.clone() });
+                }
             }
         }
-        if !table.is_empty() {
-            let keys = known.into_iter().flat_map(|manifest| {
-                let files = manifest.files.values().flat_map(|it| it.destinations.values().map(|to| &to.key));
-                let images =
-                    manifest.images.values().flat_map(|it| it.destinations.values().map(|to| &to.tag));
-                files.chain(images)
-            });
-            table.keys = Some(keys.map(|key| place.fill(key)).collect());
-        }
-        table
+        Self { redirections, keys: Some(Rc::clone(keys)), place: Some(place), ..Self::default() }
     }
 
-    fn add(&mut self, kind: Kind, name: &str, region: Option<&str>, to: &str) {
-        let Some(place) = &self.place else { return };
-        let from = place.fill(name);
-        let is_known = self.redirections.iter().any(|known| known.kind == kind && known.from == from);
-        if is_known || !is_here(place, region) || !is_default(kind, &from, place) {
-            return;
-        }
-        self.redirections.push(Redirection { kind, from, to: to.to_owned() });
+    /// Whether any asset of a stack is destined for what `cdk bootstrap` makes by default.
+    pub fn is_needed(manifests: &[AssetManifest], here: Here<'_>) -> bool {
+        exposed(manifests, &Filled::of(here)).next().is_some()
     }
 
     /// Whether nothing is redirected.
@@ -178,7 +178,7 @@ impl Table {
     }
 
     pub(super) fn sight(&self) -> Sight<'_> {
-        Sight { keys: self.keys.as_ref(), left: &self.left }
+        Sight { keys: self.keys.as_deref(), left: &self.left }
     }
 
     /// From now on every key may be an asset's.
@@ -347,6 +347,23 @@ impl<'v> Audit<'v> {
     }
 }
 
+/// The names of destinations that are redirected, placeholders filled in.
+fn exposed<'m>(
+    manifests: &'m [AssetManifest],
+    place: &'m Filled,
+) -> impl Iterator<Item = (Kind, String)> + use<'m> {
+    let names = manifests.iter().flat_map(|manifest| {
+        let files = manifest.files.values().flat_map(|file| file.destinations.values());
+        let files = files.map(|to| (Kind::Bucket, to.bucket.as_str(), to.access.region.as_deref()));
+        let images = manifest.images.values().flat_map(|image| image.destinations.values());
+        files.chain(images.map(|to| (Kind::Repository, to.repository.as_str(), to.access.region.as_deref())))
+    });
+    names.filter_map(|(kind, name, region)| {
+        let name = place.fill(name);
+        (is_here(place, region) && is_default(kind, &name, place)).then_some((kind, name))
+    })
+}
+
 /// Whether a destination is of the stack's own region; names of regions are so whatever their case (rule A15).
 fn is_here(place: &Filled, region: Option<&str>) -> bool {
     region.is_none_or(|region| place.fill(region).eq_ignore_ascii_case(place.region.as_str()))
@@ -385,7 +402,12 @@ mod tests {
         }
         let manifest = manifest(&json!({"a": {"source": {"path": "a"}, "destinations": {"d": destination}}}));
         let place = here();
-        let table = Table::new(std::slice::from_ref(&manifest), [&manifest], place.here(), Some(&storage()));
+        let table = Table::new(
+            std::slice::from_ref(&manifest),
+            &keys([&manifest], place.here()),
+            place.here(),
+            Some(&storage()),
+        );
         let (bucket, key) = table.address(bucket, "pre/fix/k.zip", region);
         assert_eq!(key, "pre/fix/k.zip");
         assert_eq!(table.is_empty(), bucket != storage().bucket, "{bucket}");
@@ -479,14 +501,18 @@ mod tests {
         for (destination, expected) in table {
             let manifest =
                 manifest(&json!({"a": {"source": {"path": "a"}, "destinations": {"d": destination}}}));
-            let table =
-                Table::new(std::slice::from_ref(&manifest), [&manifest], place.here(), Some(&storage()));
+            let table = Table::new(
+                std::slice::from_ref(&manifest),
+                &keys([&manifest], place.here()),
+                place.here(),
+                Some(&storage()),
+            );
             let to = &manifest.files["a"].destinations["d"];
             let (bucket, key) = table.address(&to.bucket, &to.key, to.access.region.as_deref());
             assert_eq!((bucket == ours, key), (expected.is_some(), to.key.clone()), "{destination}");
         }
         // BootstraplessSynthesizer has no asset manifest.
-        assert!(Table::new(&[], [], place.here(), Some(&storage())).is_empty());
+        assert!(Table::new(&[], &Keys::default(), place.here(), Some(&storage())).is_empty());
     }
 
     #[test]
@@ -508,7 +534,8 @@ mod tests {
             let manifest =
                 manifest(&json!({"a": {"source": {"path": "a"}, "destinations": {"d": destination}}}));
             let here = Here { account: &account, region: &region };
-            let table = Table::new(std::slice::from_ref(&manifest), [&manifest], here, Some(&storage()));
+            let table =
+                Table::new(std::slice::from_ref(&manifest), &keys([&manifest], here), here, Some(&storage()));
             let from = format!("cdk-hnb659fds-assets-123456789012-{region}");
             for form in [
                 format!("https://{{}}.s3.{region}.{suffix}/k.zip"),
@@ -530,7 +557,8 @@ mod tests {
             "a": {"source": {"path": "a"}, "destinations": {"d": {"bucketName": bucket, "objectKey": "k"}}},
         }));
         let place = here();
-        let table = Table::new(std::slice::from_ref(&manifest), [&manifest], place.here(), None);
+        let table =
+            Table::new(std::slice::from_ref(&manifest), &keys([&manifest], place.here()), place.here(), None);
         assert!(table.is_empty());
         let address = table.address(bucket, "k", None);
         assert_eq!(address, ("cdk-hnb659fds-assets-123456789012-eu-west-1".to_owned(), "k".to_owned()));

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::table::{Here, Storage, Table};
+use super::table::{Here, Storage, Table, keys};
 use crate::assembly::asset_manifest::AssetManifest;
 use crate::name::{Account, Region};
 
@@ -46,5 +46,7 @@ pub(crate) fn table() -> Table {
     let file = |key: &str| json!({"source": {"path": "a"}, "destinations": {"d": {"bucketName": bucket, "objectKey": key}}});
     let files = json!({"a": file("k"), "b": file("k.zip"), "c": file("pre/fix/k.json"), "images": true});
     let manifest = manifest(&files);
-    Table::new(std::slice::from_ref(&manifest), [&manifest], here().here(), Some(&storage()))
+    let place = here();
+    let keys = keys([&manifest], place.here());
+    Table::new(std::slice::from_ref(&manifest), &keys, place.here(), Some(&storage()))
 }

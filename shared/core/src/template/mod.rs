@@ -21,6 +21,7 @@ mod parameters;
 mod parse;
 mod path;
 mod reads;
+pub(crate) mod sub;
 mod survey;
 mod text;
 mod tree;

@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::template::Scope;
 use crate::template::evaluate::{kind, write};
 use crate::template::path::Path;
+use crate::template::sub::{Part, parts};
 use crate::template::survey::Survey;
 use crate::template::text::Writer;
 use crate::value::Node;
@@ -29,37 +30,6 @@ fn arguments<'v>(argument: &'v Value, at: &Path<'_>) -> Result<(&'v str, Option<
             _ => Err(FUNCTION.malformed(argument, at)),
         },
     }
-}
-
-/// A part of the text.
-#[derive(Debug, PartialEq, Eq)]
-enum Part<'a> {
-    Text(&'a str),
-    /// What stands behind the `!`.
-    Escaped(&'a str),
-    Variable(&'a str),
-}
-
-/// Takes the text apart; `${` without its `}` is text.
-fn parts(text: &str) -> Vec<Part<'_>> {
-    let mut parts = Vec::new();
-    let mut rest = text;
-    while let Some((before, (inside, after))) =
-        rest.split_once("${").and_then(|(before, tail)| Some((before, tail.split_once('}')?)))
-    {
-        if !before.is_empty() {
-            parts.push(Part::Text(before));
-        }
-        parts.push(match inside.strip_prefix('!') {
-            Some(name) => Part::Escaped(name),
-            None => Part::Variable(inside),
-        });
-        rest = after;
-    }
-    if !rest.is_empty() {
-        parts.push(Part::Text(rest));
-    }
-    parts
 }
 
 fn evaluate(argument: &Value, scope: &Scope<'_>, at: &Path<'_>, writer: &mut Writer) -> Result<()> {
@@ -136,7 +106,6 @@ fn survey<'t>(argument: &'t Value, survey: &mut Survey<'t>, at: &Path<'_>) {
 #[cfg(test)]
 mod tests {
     use super::super::super::testing::sample;
-    use super::*;
     use serde_json::json;
 
     #[test]
@@ -193,14 +162,5 @@ mod tests {
             let expression = json!({ "Fn::Sub": argument });
             assert_eq!(stack.stored(&expression), expected.map_err(str::to_owned), "{expression}");
         }
-    }
-
-    #[test]
-    fn a_text_is_taken_apart() {
-        assert_eq!(
-            parts("a${B}${!C}${D"),
-            [Part::Text("a"), Part::Variable("B"), Part::Escaped("C"), Part::Text("${D")]
-        );
-        assert_eq!(parts(""), []);
     }
 }
