@@ -5,6 +5,8 @@
 
 mod assets;
 
+use std::borrow::Cow;
+
 use cdkd_aws::edge::Invocation;
 use cdkd_aws::run::template_place;
 use cdkd_aws::stack::Run;
@@ -137,11 +139,11 @@ async fn lay_out(
 ) -> Result<()> {
     let place = |stack: &SelectedStack, path: &str| template_place(&run.name, &key_of(&stack.key(), path));
     let templates = stacks.iter().flat_map(|LaidOut { stack, templates, .. }| {
-        templates.documents.iter().map(move |(path, template)| (place(stack, path), template.clone()))
+        templates.documents.iter().map(move |(path, template)| (place(stack, path), Cow::Borrowed(template)))
     });
     let lists = stacks.iter().filter(|it| !it.assets.files.is_empty() && !run.dry_run).map(|it| {
         let files = Files { assembly: input.assembly.to_string(), files: it.assets.files.clone() };
-        (run.stack_document(&it.stack.key(), "assets.json"), json!(files))
+        (run.stack_document(&it.stack.key(), "assets.json"), Cow::Owned(json!(files)))
     });
     let writes = templates
         .chain(lists)

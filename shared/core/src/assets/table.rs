@@ -7,6 +7,7 @@
 //! Source: `seeds/asset-storage.txt`, sections 6 to 8; `seeds/tables.md`, "8 Which destinations are redirected".
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::OnceLock;
 
@@ -223,7 +224,7 @@ impl Table {
         text: &'x str,
         before: &'x Edge<'x>,
         after: &'x Edge<'x>,
-    ) -> impl Iterator<Item = (std::ops::Range<usize>, Decision<'t>)> {
+    ) -> impl Iterator<Item = (Range<usize>, Decision<'t>)> {
         let needle = self.needle();
         let ends = needle.into_iter().flat_map(move |needle| {
             let len = needle.needle().len();
@@ -252,7 +253,8 @@ impl Table {
         match value {
             Value::String(text) => {
                 let mut text = text.clone();
-                self.redirect(&mut text, &Edge::END, &Edge::END, |_| ()).then_some(Value::String(text))
+                let moved = self.redirect(&mut text, &Edge::END, &Edge::END, |_| ());
+                (!moved.is_empty()).then_some(Value::String(text))
             }
             Value::Array(items) => {
                 let moved: Vec<Option<Value>> = items.iter().map(|item| self.repoint(item)).collect();
@@ -276,14 +278,15 @@ impl Table {
         }
     }
 
-    /// Redirects the sources that a text names; whether there were any. `leave` is told of what stays.
+    /// Redirects the sources that a text names; answers where they stood, and how long what took their place is. `leave` is
+    /// told of what stays.
     pub(super) fn redirect(
         &self,
         text: &mut String,
         before: &Edge<'_>,
         after: &Edge<'_>,
         mut leave: impl FnMut(String),
-    ) -> bool {
+    ) -> Vec<(Range<usize>, usize)> {
         let mut found = Vec::new();
         for (range, decision) in self.occurrences(text, before, after) {
             match decision {
@@ -296,7 +299,7 @@ impl Table {
         for (range, known) in found.iter().rev() {
             text.replace_range(range.clone(), &known.to);
         }
-        !found.is_empty()
+        found.into_iter().map(|(range, known)| (range, known.to.len())).collect()
     }
 }
 

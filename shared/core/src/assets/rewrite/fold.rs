@@ -48,6 +48,8 @@ pub(super) fn function(fields: &Map<String, Value>) -> Option<(&str, &Value)> {
 pub(super) enum Bit<'b> {
     /// Constant for the deploy.
     Text(Cow<'b, str>),
+    /// A parameter's value: constant as far as anyone can tell before the stack is locked.
+    Parameter { name: &'b str, value: &'b str },
     /// `${name}` of a `Fn::Sub` that is not constant.
     Variable(&'b str),
     /// An expression that is not constant.
@@ -73,10 +75,15 @@ impl<'f> Fold<'f> {
 
     /// Shows an expression bit by bit, in order.
     pub fn each(self, value: &Value, see: &mut dyn FnMut(Bit<'_>)) {
+        let call = value.as_object().and_then(function);
+        if let Some(("Ref", Value::String(name))) = call
+            && let Some(bit) = self.named(name)
+        {
+            return see(bit);
+        }
         if let Some(text) = scalar(value).or_else(|| self.constant(value)) {
             return see(Bit::Text(text));
         }
-        let call = value.as_object().and_then(function);
         if let Some(("Fn::Join", argument)) = call
             && let Some((delimiter, items)) = join(argument).filter(|it| !is_loose(*it))
         {
@@ -95,16 +102,22 @@ impl<'f> Fold<'f> {
                     Part::Escaped(name) => see(Bit::Text(format!("${{{name}}}").into())),
                     Part::Variable(name) => match variables.and_then(|it| it.get(name)) {
                         Some(value) => self.each(value, see),
-                        None => see(self
-                            .constants
-                            .get(name)
-                            .map_or(Bit::Variable(name), |it| Bit::Text(it.into()))),
+                        None => see(self.named(name).unwrap_or(Bit::Variable(name))),
                     },
                 }
             }
         } else {
             see(Bit::Part(value));
         }
+    }
+
+    /// What a name stands for that is constant.
+    fn named<'n>(self, name: &'n str) -> Option<Bit<'n>>
+    where
+        'f: 'n,
+    {
+        let value = self.constants.get(name)?;
+        Some(if name.starts_with("AWS::") { Bit::Text(value.into()) } else { Bit::Parameter { name, value } })
     }
 
     /// The value of a `Ref` or `Fn::FindInMap` that is constant.

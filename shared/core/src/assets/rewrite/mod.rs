@@ -9,6 +9,7 @@
 mod fold;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use serde_json::{Value, json};
 
@@ -76,9 +77,42 @@ impl Table {
 
 /// A run of an expression.
 enum Run {
-    Text(String),
+    Text(Words),
     /// Not constant.
     Expression(Value),
+}
+
+/// Text, with the parameters that parts of it are the values of. What is not a part of a name stays a `Ref`: the value may
+/// be another one when the stack is locked and its record read.
+#[derive(Clone, Default)]
+struct Words {
+    text: String,
+    parameters: Vec<(Range<usize>, String)>,
+}
+
+impl Words {
+    /// Follows what a redirection did to the text.
+    fn moved(&mut self, redirected: &[(Range<usize>, usize)]) {
+        self.parameters
+            .retain(|(own, _)| redirected.iter().all(|(it, _)| own.end <= it.start || it.end <= own.start));
+        for (own, _) in &mut self.parameters {
+            let before = redirected.iter().filter(|(it, _)| it.end <= own.start);
+            let (gone, come) = before.fold((0, 0), |(gone, come), (it, len)| (gone + it.len(), come + len));
+            *own = own.start + come - gone..own.end + come - gone;
+        }
+    }
+
+    fn values(self) -> Vec<Value> {
+        let (mut values, mut done) = (Vec::new(), 0);
+        for (range, name) in self.parameters {
+            values.extend(self.text.get(done..range.start).map(Value::from));
+            values.push(json!({ "Ref": name }));
+            done = range.end;
+        }
+        values.extend(self.text.get(done..).map(Value::from));
+        values.retain(|value| value != "");
+        values
+    }
 }
 
 struct Walk<'w> {
@@ -98,7 +132,9 @@ impl Walk<'_> {
     /// Redirects in a value between two edges; whether anything changed.
     fn value(&mut self, value: &mut Value, before: &Edge<'_>, after: &Edge<'_>) -> bool {
         match value {
-            Value::String(text) => self.table.may_name(text.as_bytes()) && self.text(text, before, after),
+            Value::String(text) => {
+                self.table.may_name(text.as_bytes()) && !self.text(text, before, after).is_empty()
+            }
             Value::Array(items) => self.each(items, &Edge::END, &Edge::END),
             Value::Object(fields) => match function(fields).map(|(name, _)| shape(name)) {
                 Some(Shape::Folds) => self.expression(value, before, after),
@@ -135,17 +171,17 @@ impl Walk<'_> {
         any
     }
 
-    /// Redirects in a text; whether anything changed.
-    fn text(&mut self, text: &mut String, before: &Edge<'_>, after: &Edge<'_>) -> bool {
+    /// Redirects in a text; answers as [`Table::redirect`].
+    fn text(&mut self, text: &mut String, before: &Edge<'_>, after: &Edge<'_>) -> Vec<(Range<usize>, usize)> {
         let (at, left) = (&self.at, &mut self.rewritten.left);
-        let changed = self.table.redirect(text, before, after, |reference| {
+        let redirected = self.table.redirect(text, before, after, |reference| {
             let reference = (at.clone(), reference);
             if !left.contains(&reference) {
                 left.push(reference);
             }
         });
-        self.rewritten.changed += usize::from(changed);
-        changed
+        self.rewritten.changed += usize::from(!redirected.is_empty());
+        redirected
     }
 
     /// `Ref`, `Fn::Join`, `Fn::Sub` and `Fn::FindInMap`.
@@ -176,10 +212,12 @@ impl Walk<'_> {
             let right =
                 beside(runs.get(n + 1), n + 2 == runs.len(), after, |run, outer| format!("{run}{outer}"));
             new.push(match run {
-                Run::Text(text) => {
-                    let mut text = text.clone();
-                    any |= self.text(&mut text, &left, &right);
-                    Run::Text(text)
+                Run::Text(words) => {
+                    let mut words = words.clone();
+                    let redirected = self.text(&mut words.text, &left, &right);
+                    any |= !redirected.is_empty();
+                    words.moved(&redirected);
+                    Run::Text(words)
                 }
                 Run::Expression(expression) => {
                     let mut expression = expression.clone();
@@ -250,6 +288,7 @@ impl Walk<'_> {
         let mut has_parts = false;
         self.fold.each(value, &mut |bit| match bit {
             Bit::Text(text) => scratch.extend_from_slice(text.as_bytes()),
+            Bit::Parameter { value, .. } => scratch.extend_from_slice(value.as_bytes()),
             Bit::Variable(_) => scratch.push(HOLE),
             Bit::Part(part) => {
                 scratch.push(HOLE);
@@ -262,12 +301,22 @@ impl Walk<'_> {
     /// The runs of an expression, in order; no two of text stand side by side.
     fn runs(&self, value: &Value) -> Vec<Run> {
         let mut runs: Vec<Run> = Vec::new();
-        self.fold.each(value, &mut |bit| match (runs.last_mut(), bit) {
-            (_, Bit::Text(text)) if text.is_empty() => {}
-            (Some(Run::Text(before)), Bit::Text(text)) => before.push_str(&text),
-            (_, Bit::Text(text)) => runs.push(Run::Text(text.into_owned())),
-            (_, Bit::Variable(name)) => runs.push(Run::Expression(variable(name))),
-            (_, Bit::Part(part)) => runs.push(Run::Expression(part.clone())),
+        let words = |runs: &mut Vec<Run>, text: &str, parameter: Option<&str>| {
+            if !matches!(runs.last(), Some(Run::Text(_))) {
+                runs.push(Run::Text(Words::default()));
+            }
+            if let Some(Run::Text(words)) = runs.last_mut() {
+                let start = words.text.len();
+                words.text.push_str(text);
+                words.parameters.extend(parameter.map(|name| (start..words.text.len(), name.to_owned())));
+            }
+        };
+        self.fold.each(value, &mut |bit| match bit {
+            Bit::Text(text) if text.is_empty() => {}
+            Bit::Text(text) => words(&mut runs, &text, None),
+            Bit::Parameter { name, value } => words(&mut runs, value, Some(name)),
+            Bit::Variable(name) => runs.push(Run::Expression(variable(name))),
+            Bit::Part(part) => runs.push(Run::Expression(part.clone())),
         });
         runs
     }
@@ -283,18 +332,20 @@ fn beside<'e>(
     match run {
         None => outer.clone(),
         Some(Run::Expression(_)) => Edge::OPEN,
-        Some(Run::Text(text)) if is_last => Edge { text: with(text, &outer.text).into(), open: outer.open },
+        Some(Run::Text(words)) if is_last => {
+            Edge { text: with(&words.text, &outer.text).into(), open: outer.open }
+        }
         // Runs of text are merged: behind this one there is something that is not constant.
-        Some(Run::Text(text)) => Edge { text: text.clone().into(), open: true },
+        Some(Run::Text(words)) => Edge { text: words.text.clone().into(), open: true },
     }
 }
 
 fn joined(runs: Vec<Run>) -> Value {
     let mut values: Vec<Value> = runs
         .into_iter()
-        .map(|run| match run {
-            Run::Text(text) => Value::String(text),
-            Run::Expression(expression) => expression,
+        .flat_map(|run| match run {
+            Run::Text(words) => words.values(),
+            Run::Expression(expression) => vec![expression],
         })
         .collect();
     match values.len() {

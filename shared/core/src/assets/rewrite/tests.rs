@@ -266,6 +266,30 @@ fn a3_names_of_exports_metadata_and_all_that_is_no_value_stay() {
 }
 
 #[test]
+fn a26_a_parameter_beside_a_name_stays_one() {
+    // Its value may be another one by the time the stack is locked.
+    let stage = json!({"Ref": "Stage"});
+    let table = [
+        (
+            sub(&format!("s3://{PLACEHOLDER}/* ${{Stage}}/k")),
+            join(&json!([format!("s3://{TO}/* "), stage, "/k"])),
+        ),
+        (
+            join(&json!([stage, ":", FROM, ",", stage, ",", FROM])),
+            join(&json!([stage, format!(":{TO},"), stage, format!(",{TO}")])),
+        ),
+        // A part of the name.
+        (
+            sub("${Stage}/cdk-${Q}-assets-${AWS::AccountId}-${AWS::Region}/*"),
+            join(&json!([stage, format!("/{TO}/*")])),
+        ),
+    ];
+    for (value, expected) in table {
+        assert_eq!(rewritten(&value), (expected, vec![]), "{value}");
+    }
+}
+
+#[test]
 fn s15_a_parameter_never_becomes_a_part_of_a_dynamic_reference() {
     let mut constants = constants();
     constants.values.insert("Braced".to_owned(), "{{resolve:secretsmanager:a}}".to_owned());
